@@ -1,0 +1,195 @@
+"""The description of a network, and how its parameters and pairs are first drawn."""
+
+import re
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import ndtr, ndtri
+
+from minipw import InputError
+from minipw.nn.conv import same_padding
+
+CONVOLUTIONS = {
+    "cnn-s": [(7, 4, 64)],
+    "cnn-m": [(7, 4, 64), (5, 2, 128)],
+}
+"""(kernel, stride, filters) of each layer of the convolutional backbones."""
+
+@dataclass(frozen=True)
+class Architecture:
+    """What a network is made of.
+
+    input_shape : tuple of int
+        Of one sample: (height, width, channels) or (features,).
+    classes : int
+    backbone : str
+        "mlp-WIDTH-DEPTH", "cnn-s" or "cnn-m".
+    head : {"pairwise", "fc"}
+    density : float in (0, 1)
+        Share of the units before the head that k-WTA is asked to keep.
+    pair_weights : int
+        Weights of the pairwise head before rounding down to a multiple of `classes`.
+    pairs : {"released", "distinct"}
+        See `sample_pairs`.
+    kwta_threshold : {"k", "k+1"}
+        With k = int(units * density): "k+1" subtracts the (k+1)-th largest and k units
+        win (the paper); "k" subtracts the k-th and k - 1 win (the released program).
+    gelu : {"tanh", "exact"}
+    """
+
+    input_shape: tuple
+    classes: int
+    backbone: str = "mlp-700-1"
+    head: str = "pairwise"
+    density: float = 0.15
+    pair_weights: int = 250_000
+    pairs: str = "released"
+    kwta_threshold: str = "k"
+    gelu: str = "tanh"
+
+    def layers(self):
+        """Name and parameter shape of each backbone layer, and convolution strides.
+
+        Returns
+        -------
+        list of (name, shape, stride)
+            stride is None for a dense layer.
+        """
+        layers = []
+        if self.backbone in CONVOLUTIONS:
+            if len(self.input_shape) != 3:
+                raise InputError(
+                    f"backbone {self.backbone} needs images (height, width, channels), "
+                    f"the data has shape {self.input_shape}: use --backbone mlp-700-1"
+                )
+            channels = self.input_shape[-1]
+            for n, (kernel, stride, filters) in enumerate(CONVOLUTIONS[self.backbone]):
+                layers.append((f"conv{n}", (kernel, kernel, channels, filters), stride))
+                channels = filters
+            return layers
+        width, depth = parse_mlp(self.backbone)
+        fan_in = int(np.prod(self.input_shape))
+        for n in range(depth):
+            layers.append((f"dense{n}", (fan_in, width), None))
+            fan_in = width
+        return layers
+
+    @property
+    def units(self):
+        """H, the width of the layer before the head; a CNN's is its flattened size."""
+        name, shape, _ = self.layers()[-1]
+        if name.startswith("dense"):
+            return shape[-1]
+        height, width, _ = self.input_shape
+        for _, _, stride in self.layers():
+            height, width = (same_padding(size, 1, stride)[0] for size in (height, width))
+        return height * width * shape[-1]
+
+    @property
+    def winners(self):
+        """K, the units that stay active.
+
+        Raises
+        ------
+        InputError
+            When no unit would win or none would lose.
+        """
+        winners = int(self.units * self.density) - (self.kwta_threshold == "k")
+        if not 1 <= winners < self.units:
+            spare = 1 + (self.kwta_threshold == "k")
+            raise InputError(
+                f"density {self.density:g} leaves {max(winners, 0)} winners of {self.units} units: "
+                f"use --density from {spare / self.units:.2g} to {1 - 1 / self.units:.6g}"
+            )
+        return winners
+
+
+def parse_mlp(backbone):
+    """Width and depth of "mlp-WIDTH-DEPTH"."""
+    match = re.fullmatch(r"mlp-([1-9]\d*)-([1-9]\d*)", backbone)
+    if match is None:
+        raise InputError(
+            f"unknown backbone {backbone!r}: use mlp-WIDTH-DEPTH with both at least 1 "
+            f"(mlp-700-1), {' or '.join(CONVOLUTIONS)}"
+        )
+    return int(match[1]), int(match[2])
+
+
+def he_normal(rng, shape, dtype):
+    """He normal, truncated at two standard deviations (appendix B).
+
+        std = sqrt(2 / fan_in), kept after the truncation
+
+    Parameters
+    ----------
+    rng : numpy.random.Generator
+    shape : tuple of int
+        (..., outputs); fan_in is the product of the others.
+    """
+    fan_in = np.prod(shape[:-1])
+    truncated_std = 0.87962566103423978  # of a standard normal cut at +-2
+    low, high = ndtr(-2.0), ndtr(2.0)
+    standard = ndtri(rng.uniform(low, high, shape))
+    return (standard * (np.sqrt(2 / fan_in) / truncated_std)).astype(dtype)
+
+
+def sample_pairs(rng, units, pair_weights, classes, sampling):
+    """Draw the pairs of a head.
+
+    Parameters
+    ----------
+    rng : numpy.random.Generator
+    units : int
+        H, the width of the layer before the head.
+    pair_weights : int
+        Weights wanted; rounded down to P, a multiple of `classes`.
+    classes : int
+        C.
+    sampling : {"distinct", "released"}
+        "distinct": P different pairs, uniformly (the paper: a product feeds 0 or 1
+        outputs). "released": the same while there are enough pairs; beyond that each
+        pair of the lower triangle is repeated and the list is cut to length, so the
+        last units reach no output (the released program).
+
+    Returns
+    -------
+    i, j : int64 ndarray of shape (P,), i > j
+        In random assignment to the outputs; sorted within each output, which keeps
+        look-ups in cache and changes nothing else.
+
+    Raises
+    ------
+    InputError
+        When fewer pairs exist than "distinct" needs, or P would be 0.
+    """
+    count = pair_weights // classes * classes
+    exist = units * (units - 1) // 2
+    if count == 0:
+        raise InputError(
+            f"{pair_weights} pair weights cannot serve {classes} classes: use at least {classes}"
+        )
+    if count <= exist:
+        flat = rng.choice(exist, count, replace=False)
+    elif sampling == "distinct":
+        raise InputError(
+            f"{count} distinct pairs asked for, but {units} units have only {exist}: "
+            f"use --pair-weights {exist // classes * classes} or fewer, or --pairs released"
+        )
+    elif exist == 0:
+        raise InputError(f"{units} units before the head form no pair: use at least 2")
+    else:
+        repeats = -(-count // exist)
+        flat = rng.permutation(np.repeat(np.arange(exist), repeats)[:count])
+    # Each column of (P / C, C) holds the pairs of one output.
+    flat = np.sort(flat.reshape(-1, classes), axis=0).reshape(-1)
+    return triangle_pair(flat)
+
+
+def triangle_pair(flat):
+    """The pair (i, j), i > j, at position `flat` of the row-wise lower triangle.
+
+        flat = i (i - 1) / 2 + j
+    """
+    i = ((1 + np.sqrt(8.0 * flat + 1)) / 2).astype(np.int64)
+    i -= i * (i - 1) // 2 > flat  # the square root may round up
+    return i, flat - i * (i - 1) // 2

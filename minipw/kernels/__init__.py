@@ -1,0 +1,1 @@
+"""Faster forms of operations that `nn` defines, one file an operation."""

@@ -1,0 +1,242 @@
+"""The pairwise head on a CPU: only the products that are not zero.
+
+After k-WTA a row of x has K of H units above zero, so a share K^2 / H^2 of the
+products x[i] x[j] is not zero. There are two ways to find them, and the better
+one depends on which list is shorter:
+
+    WinnerPairs   runs over the pairs of winners and looks each up in a table
+    ListedPairs   runs over the pairs of the head and asks which samples have both
+
+Both compute `pairwise_forward` and `pairwise_backward`, except that dx is left at
+zero for units with x = 0, where k-WTA passes no gradient.
+"""
+
+import numpy as np
+from numpy.lib.stride_tricks import as_strided, sliding_window_view
+
+from minipw.backend import Columns, to_dense
+
+WORD = 64
+"""Samples that `ListedPairs` treats at once: the bits of a machine word."""
+TABLE_LIMIT = 1 << 30
+"""Bytes that the tables of `WinnerPairs` may take."""
+LISTED_COST = 2.5
+"""Time of a product found by `ListedPairs` over one found by `WinnerPairs`, measured."""
+FEW = 8
+"""A gradient is returned as `Columns` when under one weight in FEW was reached."""
+
+
+def fastest_form(i, j, classes, units, winners):
+    """The form that takes fewer operations for a batch of 64.
+
+    Parameters
+    ----------
+    i, j : int ndarray of shape (P,) or (R, P)
+    classes, units, winners : int
+        C, H and K.
+    """
+    if i.ndim > 1:
+        return PerRun([fastest_form(*run, classes, units, winners) for run in zip(i, j)])  # noqa: B905
+    used, repeats = used_units(i, j, units), most_repeats(i, j, units)
+    share = winners / units
+    by_winners = 64 * repeats * (share * used.size) ** 2 / 2
+    by_list = i.size + LISTED_COST * 64 * i.size * share**2
+    table_bytes = 5 * repeats * used.size**2
+    if by_winners <= by_list and table_bytes <= TABLE_LIMIT and not (i == j).any():
+        return WinnerPairs(i, j, classes, units)
+    return ListedPairs(i, j, classes)
+
+
+def used_units(i, j, units):
+    """The units that some pair reads, ascending."""
+    return np.flatnonzero(np.bincount(i, minlength=units) + np.bincount(j, minlength=units))
+
+
+def most_repeats(i, j, units):
+    """How often the most repeated pair is listed; (i, j) and (j, i) are the same."""
+    key = np.sort(np.maximum(i, j) * units + np.minimum(i, j))
+    starts = np.flatnonzero(np.diff(key, prepend=-1))
+    return int(np.diff(starts, append=key.size).max())
+
+
+class PerRun:
+    """One form a run, for x of shape (R, B, H) and w of shape (R, P)."""
+
+    def __init__(self, forms):
+        self.forms = forms
+
+    def forward(self, x, w):
+        results = [form.forward(x[r], w[r]) for r, form in enumerate(self.forms)]
+        return np.stack([y for y, _ in results]), ([cache for _, cache in results], w.shape[-1])
+
+    def backward(self, dy, cache):
+        caches, size = cache
+        results = [f.backward(dy[..., r, :, :], caches[r]) for r, f in enumerate(self.forms)]
+        dx = np.stack([dx for dx, _ in results], axis=-3)
+        return dx, np.stack([to_dense(dw, size) for _, dw in results], axis=-2)
+
+
+class WinnerPairs:
+    """Finds the products through the winners: x (B, H), w (P,), no pair with i = j.
+
+    Two tables of U x U entries, U the units in use, hold for a pair of units its
+    weight p and its output c. A pair that is listed twice has a second layer of
+    tables. Where there is no weight, p is 0 and the output is C, one past the last:
+    its dy is zero, so such an entry adds nothing to any gradient.
+    """
+
+    def __init__(self, i, j, classes, units):
+        self.used = used_units(i, j, units)
+        self.classes, self.size = classes, i.size
+        rank = np.zeros(units, np.int64)
+        rank[self.used] = np.arange(self.used.size)
+        i, j = rank[i], rank[j]
+        key = np.maximum(i, j) * self.used.size + np.minimum(i, j)
+        order = np.argsort(key, kind="stable")
+        first = np.flatnonzero(np.diff(key[order], prepend=-1))
+        layer = np.arange(key.size) - np.repeat(first, np.diff(first, append=key.size))
+        shape = (int(layer.max()) + 1, self.used.size, self.used.size)
+        self.weight, self.output = np.zeros(shape, np.int32), np.full(shape, classes, np.int16)
+        for a, b in ((i, j), (j, i)):
+            self.weight[layer, a[order], b[order]] = order
+            self.output[layer, a[order], b[order]] = order % classes
+
+    def forward(self, x, w):
+        unit, value, where = self._winners(x)
+        width = value.shape[1] * 2 // 3 | 1  # K: the rest repeats the first K // 2 winners
+        half = width // 2
+        # Winner k with the `half` winners after it, in a circle of odd length K, is
+        # every pair of winners exactly once. The views copy nothing.  (B, K, K // 2)
+        partner = sliding_window_view(unit[:, 1:], half, axis=1)
+        partner_value = sliding_window_view(value[:, 1:], half, axis=1)
+        position = unit[:, :width, None] * self.used.size + partner
+        own_value = value[:, :width, None]
+        z = own_value * partner_value
+        bins = self.classes + 1
+        row = (np.arange(len(x)) * bins)[:, None, None]
+        y, layers = np.zeros(len(x) * bins), []
+        for weight, output in zip(self.weight, self.output, strict=True):
+            p = weight.reshape(-1).take(position)
+            c = output.reshape(-1).take(position) + row
+            w_p = w.take(p)
+            y += np.bincount(c.reshape(-1), (w_p * z).reshape(-1), y.size)
+            layers.append((p, c, w_p))
+        y = y.reshape(len(x), bins)[:, :-1].astype(x.dtype)
+        return y, (x.shape, where, own_value, partner_value, z, layers)
+
+    def _winners(self, x):
+        """Units above zero of each row, and their values, first half repeated behind.
+
+        Rows with fewer winners than the widest are filled with unit 0 at value 0.
+        """
+        shared = x if self.used.size == x.shape[1] else x[:, self.used]
+        won = shared != 0
+        count = won.sum(1)
+        width = int(count.max()) | 1
+        row, unit = np.nonzero(won)
+        column = np.arange(row.size) - np.repeat(count.cumsum() - count, count)
+        units = np.zeros((len(x), width + width // 2), np.int64)
+        values = np.zeros(units.shape, x.dtype)
+        units[row, column], values[row, column] = unit, shared[row, unit]
+        units[:, width:], values[:, width:] = units[:, : width // 2], values[:, : width // 2]
+        return units, values, (row, column, self.used[unit])
+
+    def backward(self, dy, cache):
+        shape, (row, column, unit), own_value, partner_value, z, layers = cache
+        lead, (batch, width, half) = dy.shape[:-2], z.shape
+        dy = np.pad(dy, [(0, 0)] * (dy.ndim - 1) + [(0, 1)]).reshape(-1, batch * (dy.shape[-1] + 1))
+        dx = np.zeros((len(dy), *shape), z.dtype)
+        dw = np.zeros((len(dy), self.size), z.dtype)
+        # slid[b, k, s] lies in column k + s + 1 of circle[b, k]: the column of the partner.
+        circle = np.zeros((batch, width, width + half), z.dtype)
+        outer, inner, item = circle.strides
+        slid = as_strided(circle[:, :, 1:], z.shape, (outer, inner + item, item))
+        for s, dy_flat in enumerate(dy):
+            dz = 0
+            for p, c, w_p in layers:
+                g = dy_flat.take(c)
+                # y_c += w_p z_p
+                np.add.at(dw[s], p.reshape(-1), (g * z).reshape(-1))
+                dz = dz + w_p * g
+            # z = own_value partner_value
+            d_own = np.einsum("bks,bks->bk", dz, partner_value)
+            np.multiply(dz, own_value, out=slid)
+            d_partner = circle.sum(1)
+            d_own += d_partner[:, :width]
+            d_own[:, :half] += d_partner[:, width:]
+            dx[s, row, unit] = d_own[row, column]
+        reached = [p for p, _, _ in layers]
+        return dx.reshape(*lead, *shape), _columns_if_few(dw.reshape(*lead, -1), reached)
+
+
+class ListedPairs:
+    """Finds the products through the list of pairs: x (B, H), w (P,), any pairs.
+
+    Each unit gets a word with one bit a sample: set where it won. The words of i and
+    j, and-ed, say in which samples the product is not zero; taking off the lowest
+    bit of every word, again and again, lists those samples.
+    """
+
+    def __init__(self, i, j, classes):
+        self.i, self.j, self.classes = i, j, classes
+        self.output = np.arange(i.size) % classes
+
+    def forward(self, x, w):
+        sample, p = self._active(x)
+        first = sample * x.shape[1]
+        at_i, at_j = first + self.i.take(p), first + self.j.take(p)  # into x.reshape(-1)
+        xi, xj = x.reshape(-1).take(at_i), x.reshape(-1).take(at_j)
+        c = sample * self.classes + self.output.take(p)
+        w_p, z = w.take(p), xi * xj
+        y = np.bincount(c, w_p * z, len(x) * self.classes).astype(x.dtype)
+        return y.reshape(len(x), self.classes), (x.shape, p, c, at_i, at_j, xi, xj, w_p, z)
+
+    def _active(self, x):
+        """The (sample, pair) with both units above zero, as two int arrays (n,)."""
+        samples, pairs = [], []
+        for start in range(0, len(x), WORD):
+            won = (x[start : start + WORD] != 0).T  # (H, up to WORD)
+            won = np.pad(won, ((0, 0), (0, WORD - won.shape[1])))
+            word = np.packbits(won, axis=1, bitorder="little").reshape(-1).view("<u8")
+            both = word.take(self.i) & word.take(self.j)
+            pair = np.flatnonzero(both)
+            both = both.take(pair)
+            while pair.size:
+                lowest = both & -both
+                samples.append(start + _exponent(lowest))
+                pairs.append(pair)
+                both ^= lowest
+                left = np.flatnonzero(both)
+                pair, both = pair.take(left), both.take(left)
+        if not pairs:
+            return np.zeros(0, np.int64), np.zeros(0, np.int64)
+        return np.concatenate(samples), np.concatenate(pairs)
+
+    def backward(self, dy, cache):
+        shape, p, c, at_i, at_j, xi, xj, w_p, z = cache
+        lead = dy.shape[:-2]
+        dy = dy.reshape(-1, shape[0] * self.classes)
+        dx = np.zeros((len(dy), shape[0] * shape[1]), z.dtype)
+        dw = np.zeros((len(dy), self.i.size), z.dtype)
+        for s, dy_flat in enumerate(dy):
+            g = dy_flat.take(c)
+            # y_c += w_p z_p
+            np.add.at(dw[s], p, g * z)
+            dz = w_p * g
+            # z_p = x[i_p] x[j_p]
+            np.add.at(dx[s], at_i, dz * xj)
+            np.add.at(dx[s], at_j, dz * xi)
+        return dx.reshape(*lead, *shape), _columns_if_few(dw.reshape(*lead, -1), [p])
+
+
+def _exponent(power_of_two):
+    """log2 of uint64 powers of two: the exponent field of the double of that value."""
+    return (power_of_two.astype(np.float64).view(np.int64) >> 52) - 1023
+
+
+def _columns_if_few(dw, reached):
+    """dw as `Columns` when the arrays of pair numbers in `reached` are short."""
+    if sum(p.size for p in reached) * FEW > dw.shape[-1]:
+        return dw
+    index = np.unique(np.concatenate([p.reshape(-1) for p in reached]))
+    return Columns(index, dw.take(index, axis=-1))

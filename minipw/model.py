@@ -1,0 +1,223 @@
+"""A network from a description: parameters, forward, backward, prediction.
+
+    backbone (dense or convolution, then GELU, once a layer) -> k-WTA -> head
+
+The head is dense ("fc") or pairwise. There are no biases (section 4.1.2).
+"""
+
+from dataclasses import replace
+
+import numpy as np
+
+from minipw.architecture import he_normal, sample_pairs
+from minipw.backend import Columns, array_module, keep_freed_memory
+from minipw.kernels.pairwise_cpu import fastest_form
+from minipw.nn.conv import conv2d_backward, conv2d_forward
+from minipw.nn.dense import dense_backward, dense_forward
+from minipw.nn.gelu import gelu_backward, gelu_forward
+from minipw.nn.kwta import kwta_backward, kwta_forward
+from minipw.nn.loss import (
+    output_norm_backward,
+    output_norm_forward,
+    softmax_cross_entropy_backward,
+    softmax_cross_entropy_forward,
+)
+from minipw.nn.pairwise import Pairs, pairwise_backward, pairwise_forward
+
+PAIRWISE_STD = 0.001  # appendix B
+FEW_COLUMNS = 0.3
+"""Up to this share of columns with a gradient, only those are multiplied and updated."""
+
+
+class Network:
+    """Parameters of one network, or of R stacked ones, and its passes.
+
+    Attributes
+    ----------
+    architecture : Architecture
+    parameters : dict of str to ndarray
+        "dense0", ... of shape (..., D, H), "conv0", ... of shape (..., rows, columns,
+        channels, filters), "head" of shape (..., P) or (..., H, C).
+    pairs : Pairs or None
+    """
+
+    def __init__(self, architecture, parameters, pairs=None):
+        keep_freed_memory()
+        self.architecture = architecture
+        self.parameters = parameters
+        self.layers = architecture.layers()
+        self.winners = architecture.winners
+        self.approximate_gelu = architecture.gelu == "tanh"
+        self.pairs = pairs
+        if pairs is not None and pairs.form is None:
+            form = fastest_form(
+                pairs.i, pairs.j, pairs.classes, architecture.units, self.winners
+            )
+            self.pairs = replace(pairs, form=form)
+
+    @classmethod
+    def create(cls, architecture, weights_rng, pairs_rng, dtype=np.float32):
+        """A network with the initial parameters of appendix B.
+
+        Parameters
+        ----------
+        architecture : Architecture
+        weights_rng, pairs_rng : numpy.random.Generator
+        dtype : float32, or float64 for gradient checks
+        """
+        units, classes = architecture.units, architecture.classes
+        _ = architecture.winners  # refuse a bad density before anything is drawn
+        parameters = {
+            name: he_normal(weights_rng, shape, dtype) for name, shape, _ in architecture.layers()
+        }
+        pairs = None
+        if architecture.head == "pairwise":
+            i, j = sample_pairs(
+                pairs_rng, units, architecture.pair_weights, classes, architecture.pairs
+            )
+            pairs = Pairs(i, j, classes)
+            parameters["head"] = (PAIRWISE_STD * weights_rng.standard_normal(i.size)).astype(dtype)
+        else:
+            parameters["head"] = he_normal(weights_rng, (units, classes), dtype)
+        return cls(architecture, parameters, pairs)
+
+    @classmethod
+    def stack(cls, networks):
+        """R networks of one architecture as one with a leading axis R."""
+        first = networks[0]
+        parameters = {
+            name: np.stack([network.parameters[name] for network in networks])
+            for name in first.parameters
+        }
+        pairs = None
+        if first.pairs is not None:
+            i = np.stack([network.pairs.i for network in networks])
+            j = np.stack([network.pairs.j for network in networks])
+            pairs = Pairs(i, j, first.pairs.classes)
+        return cls(first.architecture, parameters, pairs)
+
+    @property
+    def parameter_count(self):
+        """Trainable weights, of all stacked runs together."""
+        return sum(value.size for value in self.parameters.values())
+
+    def forward(self, x):
+        """Logits of a batch.
+
+        Parameters
+        ----------
+        x : ndarray of shape (..., B, *input_shape)
+
+        Returns
+        -------
+        logits : ndarray of shape (..., B, C)
+        caches : list
+            What `backward` needs.
+        """
+        lead = x.shape[: x.ndim - len(self.architecture.input_shape)]
+        if self.layers[0][2] is None:
+            x = x.reshape(*lead, -1)  # (..., B, D)
+        caches = []
+        for name, _, stride in self.layers:
+            w = self.parameters[name]
+            x, cache = dense_forward(x, w) if stride is None else conv2d_forward(x, w, stride)
+            x, gelu_cache = gelu_forward(x, self.approximate_gelu)
+            caches.append((cache, gelu_cache))
+        x = x.reshape(*lead, -1)  # (..., B, H)
+        x, kwta_cache = kwta_forward(x, self.winners)
+        w = self.parameters["head"]
+        if self.pairs is None:
+            logits, head_cache = dense_forward(x, w)
+        else:
+            logits, head_cache = pairwise_forward(x, w, self.pairs)
+        return logits, [*caches, kwta_cache, head_cache]
+
+    def backward(self, dlogits, caches):
+        """Gradients of every parameter.
+
+        Parameters
+        ----------
+        dlogits : ndarray of shape (..., B, C)
+            One gradient, or several stacked on an axis in front of the forward's.
+        caches : list from `forward`
+
+        Returns
+        -------
+        dict of str to ndarray or Columns
+            In the names of `parameters`, with dlogits's axis in front.
+        """
+        *layer_caches, kwta_cache, head_cache = caches
+        gradients = {}
+        if self.pairs is None:
+            dx, gradients["head"] = dense_backward(dlogits, head_cache)
+        else:
+            dx, gradients["head"] = pairwise_backward(dlogits, head_cache)
+        dx = kwta_backward(dx, kwta_cache)  # (..., B, H)
+        if self.layers[-1][2] is not None:
+            dx = dx.reshape(*dx.shape[:-1], *layer_caches[-1][1][0].shape[-3:])
+        for n in reversed(range(len(self.layers))):
+            name, _, stride = self.layers[n]
+            cache, gelu_cache = layer_caches[n]
+            dx = gelu_backward(dx, gelu_cache)
+            if stride is None:
+                dx, gradients[name] = _dense_backward_where_nonzero(dx, cache, n > 0)
+            else:
+                dx, gradients[name] = conv2d_backward(dx, cache, n > 0)
+        return gradients
+
+    def loss_gradients(self, x, labels, rule, mask=None, masking="exclude"):
+        """One forward and one backward pass for a learning rule.
+
+        Parameters
+        ----------
+        x : ndarray of shape (..., B, *input_shape)
+        labels : int ndarray of shape (..., B)
+        rule : Rule
+            S-MAS sends the gradients of the loss and of the output norm through
+            one backward pass, stacked.
+        mask, masking : as in `softmax_cross_entropy_forward`
+
+        Returns
+        -------
+        loss : ndarray of shape (...)
+        logits : ndarray of shape (..., B, C)
+        gradients : dict for `rules.update`
+        """
+        logits, caches = self.forward(x)
+        loss, loss_cache = softmax_cross_entropy_forward(logits, labels, mask, masking)
+        dlogits = softmax_cross_entropy_backward(loss_cache)
+        if rule.needs_output_norm:
+            _, norm_cache = output_norm_forward(logits, rule.smas_norm)
+            dlogits = array_module(x).stack([dlogits, output_norm_backward(norm_cache)])
+        return loss, logits, self.backward(dlogits, caches)
+
+    def logits(self, x):
+        """Logits of any number of samples, worked off in batches; no gradients.
+
+        Parameters
+        ----------
+        x : ndarray of shape (..., N, *input_shape)
+
+        Returns
+        -------
+        ndarray of shape (..., N, C)
+        """
+        axis = x.ndim - len(self.architecture.input_shape) - 1
+        xp = array_module(x)
+        parts = [
+            self.forward(x[(slice(None),) * axis + (slice(start, start + 256),)])[0]
+            for start in range(0, x.shape[axis], 256)
+        ]
+        return xp.concatenate(parts, axis=-2)
+
+
+def _dense_backward_where_nonzero(dy, cache, input_gradient):
+    """`dense_backward`, with dw as `Columns` when few units have a gradient at all."""
+    if dy.shape[-2] > 8 or array_module(dy) is not np:
+        return dense_backward(dy, cache, input_gradient)
+    index = np.flatnonzero((dy != 0).reshape(-1, dy.shape[-1]).any(0))
+    if index.size > FEW_COLUMNS * dy.shape[-1]:
+        return dense_backward(dy, cache, input_gradient)
+    x, w = cache
+    dx, dw = dense_backward(dy[..., index], (x, w[..., index]), input_gradient)
+    return dx, Columns(index, dw)

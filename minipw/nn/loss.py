@@ -1,0 +1,98 @@
+"""What is minimised, and what S-MAS measures: scalars of the logits."""
+
+from minipw.backend import array_module
+
+
+def softmax_cross_entropy_forward(logits, labels, mask=None, masking="exclude"):
+    """Mean softmax cross-entropy, optionally over the classes of a task alone.
+
+        loss = mean over B of (log sum_c exp(z_c) - z_label)
+
+    Parameters
+    ----------
+    logits : ndarray of shape (..., B, C)
+    labels : int ndarray of shape (..., B), in [0, C)
+    mask : bool ndarray that broadcasts to (..., B, C), or None
+        The classes of the samples' task (multi-head): (C,), or a row a sample.
+    masking : {"exclude", "zero"}
+        "exclude" leaves the other classes out of the softmax (the paper); "zero"
+        multiplies their logits by 0 and keeps them (the released program).
+
+    Returns
+    -------
+    loss : ndarray of shape (...)
+    cache : tuple (probabilities, labels, mask)
+    """
+    xp = array_module(logits)
+    z = mask_logits(logits, mask, masking)
+    z = z - z.max(-1, keepdims=True)
+    e = xp.exp(z)
+    total = e.sum(-1, keepdims=True)  # (..., B, 1)
+    z_label = xp.take_along_axis(z, labels[..., None], -1)
+    loss = (xp.log(total) - z_label)[..., 0].mean(-1)
+    return loss, (e / total, labels, mask)
+
+
+def softmax_cross_entropy_backward(cache):
+    """Gradient of `softmax_cross_entropy_forward` by the logits.
+
+        dz = (softmax(z) - one_hot(label)) / B
+
+    Returns
+    -------
+    dlogits : ndarray of shape (..., B, C)
+
+    Notes
+    -----
+    d/dz_c of log sum exp(z) is softmax_c. Under a mask both forms of masking leave no
+    path to the other classes: a factor 0, or a term that is not in the sum.
+    """
+    probabilities, labels, mask = cache
+    xp = array_module(probabilities)
+    batch, classes = probabilities.shape[-2:]
+    dz = probabilities - (labels[..., None] == xp.arange(classes))
+    if mask is not None:
+        dz = dz * mask
+    return (dz / batch).astype(probabilities.dtype, copy=False)
+
+
+def mask_logits(logits, mask, masking):
+    """The logits that a multi-head loss and prediction see; see the forward above."""
+    if mask is None:
+        return logits
+    xp = array_module(logits)
+    outside = -xp.inf if masking == "exclude" else 0.0
+    return xp.where(mask, logits, xp.asarray(outside, logits.dtype))
+
+
+def output_norm_forward(logits, reduction="sum"):
+    """What S-MAS differentiates: the mean squared output norm (UpdateRuleSMAS).
+
+        norm = mean over B of |f(x)|^2
+
+    Parameters
+    ----------
+    logits : ndarray of shape (..., B, C)
+    reduction : {"sum", "mean"}
+        Over the classes: "sum" is the squared norm of the paper, "mean" divides it
+        by C as the released program does.
+
+    Returns
+    -------
+    norm : ndarray of shape (...)
+    cache : tuple (logits, reduction)
+    """
+    over_classes = getattr((logits * logits), reduction)(-1)
+    return over_classes.mean(-1), (logits, reduction)
+
+
+def output_norm_backward(cache):
+    """Gradient of `output_norm_forward` by the logits: 2 f / B, or 2 f / (B C).
+
+    Returns
+    -------
+    dlogits : ndarray of shape (..., B, C)
+    """
+    logits, reduction = cache
+    batch, classes = logits.shape[-2:]
+    return logits * (2 / (batch * (classes if reduction == "mean" else 1)))

@@ -1,0 +1,133 @@
+"""Task streams over a data set: split, permuted and iid (section 4.1).
+
+A task knows its classes and its permutation; the learner is shown neither.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from minipw import InputError
+
+SEED_STREAMS = ("weights", "pairs", "tasks", "samples")
+
+
+def seed_generators(seed):
+    """A run's named random generators, independent of each other.
+
+    Parameters
+    ----------
+    seed : int, at least 0
+
+    Returns
+    -------
+    dict of str to numpy.random.Generator
+        "weights" and "pairs" (initialization), "tasks" (task order or permutations),
+        "samples" (the order within a task).
+    """
+    children = np.random.SeedSequence(seed).spawn(len(SEED_STREAMS))
+    return {
+        name: np.random.default_rng(child)
+        for name, child in zip(SEED_STREAMS, children, strict=True)
+    }
+
+
+@dataclass(frozen=True)
+class Task:
+    """A part of the stream, and the part of the test set that belongs to it.
+
+    name : str
+    train, test : int64 ndarray of shape (n,)
+        Rows of the data set.
+    classes : bool ndarray of shape (C,)
+        The classes that occur in it.
+    permutation : int64 ndarray of shape (D,), or None
+        Of the flattened inputs.
+    """
+
+    name: str
+    train: np.ndarray
+    test: np.ndarray
+    classes: np.ndarray
+    permutation: np.ndarray | None = None
+
+    def inputs(self, dataset, x):
+        """Samples as the network sees them: permuted, scaled, float32.
+
+        Parameters
+        ----------
+        dataset : Dataset
+        x : ndarray of shape (n, *shape), rows of the data set
+
+        Returns
+        -------
+        ndarray of x's shape
+        """
+        if self.permutation is not None:
+            x = x.reshape(len(x), -1).take(self.permutation, axis=1).reshape(x.shape)
+        return dataset.batch(x)
+
+    def steps(self, batch_size, epochs):
+        """Batches that `batches` gives."""
+        return epochs * (self.train.size // batch_size)
+
+    def batches(self, rng, batch_size, epochs):
+        """Rows of the data set, a shuffled batch at a time.
+
+        An incomplete last batch is dropped in every epoch (the released program).
+
+        Yields
+        ------
+        int64 ndarray of shape (B,)
+        """
+        for _ in range(epochs):
+            order = rng.permutation(self.train)
+            for start in range(0, order.size - batch_size + 1, batch_size):
+                yield order[start : start + batch_size]
+
+
+def split_tasks(dataset, rng, classes_per_task=2, count=None):
+    """Consecutive classes, `classes_per_task` a task, the tasks in random order.
+
+    When the classes do not divide evenly the task with the last ones is smaller.
+    `count` is for `permuted_tasks` alone.
+    """
+    if not 1 <= classes_per_task <= dataset.classes:
+        raise InputError(
+            f"{classes_per_task} classes per task do not fit a data set of "
+            f"{dataset.classes} classes: use --classes-per-task 1 to {dataset.classes}"
+        )
+    tasks = []
+    for first in range(0, dataset.classes, classes_per_task):
+        classes = np.zeros(dataset.classes, bool)
+        classes[first : first + classes_per_task] = True
+        name = "classes " + " ".join(str(c) for c in np.flatnonzero(classes))
+        train, test = (
+            np.flatnonzero(classes[labels]) for labels in (dataset.y_train, dataset.y_test)
+        )
+        tasks.append(Task(name, train, test, classes))
+    return [tasks[n] for n in rng.permutation(len(tasks))]
+
+
+def permuted_tasks(dataset, rng, classes_per_task=None, count=10):
+    """All of the data set `count` times, each time under a permutation of the inputs.
+
+    `classes_per_task` is for `split_tasks` alone.
+    """
+    size = int(np.prod(dataset.shape))
+    train, test = np.arange(len(dataset.y_train)), np.arange(len(dataset.y_test))
+    classes = np.ones(dataset.classes, bool)
+    return [
+        Task(f"permutation {n + 1}", train, test, classes, rng.permutation(size))
+        for n in range(count)
+    ]
+
+
+def iid_tasks(dataset, rng, classes_per_task=None, count=None):
+    """The data set in random order, as one task."""
+    train, test = np.arange(len(dataset.y_train)), np.arange(len(dataset.y_test))
+    return [Task("all classes", train, test, np.ones(dataset.classes, bool))]
+
+
+EXPERIMENTS = {"split": split_tasks, "permuted": permuted_tasks, "iid": iid_tasks}
+"""What each word after --exp does."""
