@@ -15,6 +15,7 @@ CONVOLUTIONS = {
 }
 """(kernel, stride, filters) of each layer of the convolutional backbones."""
 
+
 @dataclass(frozen=True)
 class Architecture:
     """What a network is made of.
@@ -154,8 +155,8 @@ def sample_pairs(rng, units, pair_weights, classes, sampling):
     Returns
     -------
     i, j : int64 ndarray of shape (P,), i > j
-        In random assignment to the outputs; sorted within each output, which keeps
-        look-ups in cache and changes nothing else.
+        In random assignment to the outputs; sorted by (j, i) within each output, which
+        keeps look-ups in cache and changes nothing else.
 
     Raises
     ------
@@ -180,15 +181,16 @@ def sample_pairs(rng, units, pair_weights, classes, sampling):
     else:
         repeats = -(-count // exist)
         flat = rng.permutation(np.repeat(np.arange(exist), repeats)[:count])
+    i, j = triangle_pair(flat)
     # Each column of (P / C, C) holds the pairs of one output.
-    flat = np.sort(flat.reshape(-1, classes), axis=0).reshape(-1)
-    return triangle_pair(flat)
+    key = np.sort((j * units + i).reshape(-1, classes), axis=0).reshape(-1)
+    return key % units, key // units
 
 
 def triangle_pair(flat):
     """The pair (i, j), i > j, at position `flat` of the row-wise lower triangle.
 
-        flat = i (i - 1) / 2 + j
+    flat = i (i - 1) / 2 + j
     """
     i = ((1 + np.sqrt(8.0 * flat + 1)) / 2).astype(np.int64)
     i -= i * (i - 1) // 2 > flat  # the square root may round up

@@ -287,23 +287,31 @@ class Unavailable(Exception):
 
 def connect(url, seconds):
     """Response and first block of a URL, at most `seconds` later, else Unavailable."""
-    reply, headers = [], {"User-Agent": "minipw"}
+    from urllib import request
+
+    reply = []  # the first entry counts: the thread's, or the one that gives up
 
     def ask():
+        response = None
         try:
             if not url.startswith(("http://", "https://")):
                 raise ValueError("not http or https")
-            response = request.urlopen(request.Request(url, headers=headers), timeout=STALL)
+            query = request.Request(url, headers={"User-Agent": "minipw"})
+            response = request.urlopen(query, timeout=STALL)
             reply.append((response, response.read1(BLOCK)))
+            if reply[0][0] is not response:
+                response.close()
         except Exception as error:  # whatever it is, it is this mirror's reason
             reason = error if hasattr(error, "code") else getattr(error, "reason", error)
             reply.append((None, str(reason) or type(error).__name__))
+            if hasattr(response or error, "close"):  # an HTTPError is an open response
+                (response or error).close()
 
-    from urllib import request
     thread = threading.Thread(target=ask, daemon=True)  # name resolution obeys no timeout
     thread.start()
     thread.join(max(seconds, 0))
-    response, block = reply[0] if reply else (None, "no answer in time")
+    reply.append((None, "no answer in time"))
+    response, block = reply[0]
     if response is None:
         raise Unavailable(block)
     return response, block

@@ -14,6 +14,8 @@ STEP = 1e-5
 """h of the central difference: the truncation error h^2 and the rounding error
 1e-16 / h of float64 are then both near 1e-10."""
 TOLERANCE = 1e-6
+ROUNDING = 4 * np.finfo(np.float64).eps / STEP
+"""Of a difference of two values of L over 2h, relative to L, with a few operations."""
 
 
 class GradientError(AssertionError):
@@ -49,7 +51,9 @@ def check(function, arguments, gradients, dy=None, names=None, entries=None, rng
     Notes
     -----
     The tolerance is relative to the larger of the two numbers or, for entries much
-    smaller than the rest, to the typical size of the gradient.
+    smaller than the rest, to the typical size of the gradient. Below it lies the
+    rounding of L itself, eps |L| / h: gradients must be well above 1e-10 |L| for the
+    check to say anything.
     """
     names = names or [f"argument {n}" for n in range(len(arguments))]
 
@@ -69,7 +73,9 @@ def check(function, arguments, gradients, dy=None, names=None, entries=None, rng
             below = scalar()
             argument[entry] = kept
             numeric = (above - below) / (2 * STEP)
-            _compare(f"{name}{list(map(int, entry))}", gradient[entry], numeric, typical)
+            rounding = abs(above) * ROUNDING
+            where = f"{name}{list(map(int, entry))}"
+            _compare(where, gradient[entry], numeric, typical, rounding)
         if entries is not None:
             direction = rng.standard_normal(argument.shape)
             argument += STEP * direction
@@ -79,7 +85,8 @@ def check(function, arguments, gradients, dy=None, names=None, entries=None, rng
             argument += STEP * direction
             claimed = float(np.sum(gradient * direction))
             numeric = (above - below) / (2 * STEP)
-            _compare(f"{name} along a random direction", claimed, numeric, abs(claimed))
+            where = f"{name} along a random direction"
+            _compare(where, claimed, numeric, abs(claimed), abs(above) * ROUNDING)
 
 
 def _entries(argument, count, rng):
@@ -89,8 +96,8 @@ def _entries(argument, count, rng):
     return zip(*np.unravel_index(picked, argument.shape), strict=True)
 
 
-def _compare(where, claimed, numeric, typical):
-    if abs(claimed - numeric) > TOLERANCE * max(abs(claimed), abs(numeric), typical):
+def _compare(where, claimed, numeric, typical, rounding):
+    if abs(claimed - numeric) > TOLERANCE * max(abs(claimed), abs(numeric), typical) + rounding:
         raise GradientError(
             f"{where}: the backward says {claimed:.10g}, the finite difference {numeric:.10g}"
         )
@@ -160,7 +167,12 @@ def main():
         print(f"{name:24s} {sum(a.size for a in arguments):5d} derivatives agree")
 
     report("dense", dense.dense_forward, dense.dense_backward, [x, w])
-    report("conv2d", lambda a, b: conv.conv2d_forward(a, b, 2), conv.conv2d_backward, [images, kernel])
+    report(
+        "conv2d, stride 2",
+        lambda a, b: conv.conv2d_forward(a, b, 2),
+        conv.conv2d_backward,
+        [images, kernel],
+    )
     for approximate in (False, True):
         name = "gelu, tanh form" if approximate else "gelu, exact"
         report(name, lambda a, f=approximate: gelu.gelu_forward(a, f), gelu.gelu_backward, [x])
@@ -188,6 +200,7 @@ def main():
             shape = (8, 8, 1) if backbone == "cnn-s" else (5,)
             architecture = Architecture(shape, 4, backbone, head, 0.4, 40)
             network = Network.create(architecture, rng, rng, np.float64)
+            network.parameters["head"] = normal(network.parameters["head"].shape)
             compared = check_network(
                 network, normal((3, *shape)), labels, Rule("s-mas", 1e-3, 0.01)
             )

@@ -50,9 +50,7 @@ class Network:
         self.approximate_gelu = architecture.gelu == "tanh"
         self.pairs = pairs
         if pairs is not None and pairs.form is None:
-            form = fastest_form(
-                pairs.i, pairs.j, pairs.classes, architecture.units, self.winners
-            )
+            form = fastest_form(pairs.i, pairs.j, pairs.classes, architecture.units, self.winners)
             self.pairs = replace(pairs, form=form)
 
     @classmethod
@@ -184,12 +182,17 @@ class Network:
         gradients : dict for `rules.update`
         """
         logits, caches = self.forward(x)
+        loss, gradients = self.gradients(logits, caches, labels, rule, mask, masking)
+        return loss, logits, gradients
+
+    def gradients(self, logits, caches, labels, rule, mask=None, masking="exclude"):
+        """The second half of `loss_gradients`: loss and gradients from a forward pass."""
         loss, loss_cache = softmax_cross_entropy_forward(logits, labels, mask, masking)
         dlogits = softmax_cross_entropy_backward(loss_cache)
         if rule.needs_output_norm:
             _, norm_cache = output_norm_forward(logits, rule.smas_norm)
-            dlogits = array_module(x).stack([dlogits, output_norm_backward(norm_cache)])
-        return loss, logits, self.backward(dlogits, caches)
+            dlogits = array_module(logits).stack([dlogits, output_norm_backward(norm_cache)])
+        return loss, self.backward(dlogits, caches)
 
     def logits(self, x):
         """Logits of any number of samples, worked off in batches; no gradients.

@@ -64,7 +64,7 @@ def released_settings(experiment, dataset, multi_head, backbone, head, rule):
 
     Nearest: the row that agrees in head, rule, head mode, experiment and data set,
     in this order of weight, and then has the most similar backbone. An iid stream
-    is looked up as the permuted one.
+    is looked up as the permuted one, a data set that the paper does not use as MNIST.
 
     Returns
     -------
@@ -73,7 +73,8 @@ def released_settings(experiment, dataset, multi_head, backbone, head, rule):
     source : str
         "" for an exact match, else the row the settings were taken from.
     """
-    wanted = experiment_name("permuted" if experiment == "iid" else experiment, dataset)
+    kind = "permuted" if experiment == "iid" else experiment
+    wanted = experiment_name(kind, dataset)
     mode = "multi" if multi_head else "single"
 
     def distance(row):
@@ -81,8 +82,9 @@ def released_settings(experiment, dataset, multi_head, backbone, head, rule):
             row["head"] != head,
             row["rule"] != rule,
             row["head_mode"] != mode,
-            row["experiment"].split("_")[0] != wanted.split("_")[0],
+            not row["experiment"].startswith(kind),
             row["experiment"] != wanted,
+            row["experiment"] != f"{kind}_mnist",
             backbone_distance(row["backbone"], backbone),
         )
 
@@ -96,7 +98,8 @@ def released_settings(experiment, dataset, multi_head, backbone, head, rule):
         "epochs": int(row["epochs"]),
         "pair_weights": int(row["pair_weights"]) if row["pair_weights"] else None,
     }
-    if experiment != "iid" and not any(distance(row)):
+    exact = (row["experiment"], row["backbone"]) == (wanted, backbone)
+    if exact and experiment != "iid" and row["rule"] == rule and row["head_mode"] == mode:
         return settings, ""
     keys = ("experiment", "head_mode", "backbone", "head", "rule")
     return settings, " ".join(row[key] for key in keys)
