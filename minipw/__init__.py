@@ -13,8 +13,8 @@ Where the paper's text is in the code:
     Algorithm 1, lines 9 to 11               rules.py
     UpdateRuleAdagrad, UpdateRuleSMAS        rules.py, nn/loss.py (output_norm)
     section 4.1, split and permuted tasks    streams.py
-    section 4.1.2, the networks              model.py
-    appendix B, initialization               model.py
+    section 4.1.2, the networks              architecture.py, model.py
+    appendix B, initialization               architecture.py
 """
 
 __version__ = "0.1.0"
@@ -22,3 +22,9 @@ __version__ = "0.1.0"
 
 class InputError(ValueError):
     """Input that cannot be used: one line that says what, where and what to do."""
+
+
+def require_choice(name, value, choices):
+    """Raise InputError unless `value` is one of `choices`."""
+    if value not in choices:
+        raise InputError(f"{name} {value!r} is unknown: use {' or '.join(choices)}")

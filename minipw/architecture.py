@@ -1,12 +1,13 @@
 """The description of a network, and how its parameters and pairs are first drawn."""
 
+import math
 import re
 from dataclasses import dataclass
 
 import numpy as np
 from scipy.special import ndtr, ndtri
 
-from minipw import InputError
+from minipw import InputError, require_choice
 from minipw.nn.conv import same_padding
 
 CONVOLUTIONS = {
@@ -47,6 +48,12 @@ class Architecture:
     pairs: str = "released"
     kwta_threshold: str = "k"
     gelu: str = "tanh"
+
+    def __post_init__(self):
+        require_choice("head", self.head, ("pairwise", "fc"))
+        require_choice("pairs", self.pairs, ("released", "distinct"))
+        require_choice("k-WTA threshold", self.kwta_threshold, ("k", "k+1"))
+        require_choice("GELU", self.gelu, ("tanh", "exact"))
 
     def layers(self):
         """Name and parameter shape of each backbone layer, and convolution strides.
@@ -95,12 +102,18 @@ class Architecture:
         InputError
             When no unit would win or none would lose.
         """
-        winners = int(self.units * self.density) - (self.kwta_threshold == "k")
-        if not 1 <= winners < self.units:
-            spare = 1 + (self.kwta_threshold == "k")
+        at_most_k = self.kwta_threshold == "k"
+        winners = int(self.units * self.density) - at_most_k
+        if not (0 < self.density < 1 and winners >= 1):
+            least = (1 + at_most_k) / self.units
+            advice = (
+                f"use --density from {math.ceil(1e4 * least) / 1e4:g} to below 1"
+                if least < 1
+                else "use a wider backbone"
+            )
             raise InputError(
-                f"density {self.density:g} leaves {max(winners, 0)} winners of {self.units} units: "
-                f"use --density from {spare / self.units:.2g} to {1 - 1 / self.units:.6g}"
+                f"density {self.density:g} leaves no {'loser' if self.density >= 1 else 'winner'} "
+                f"among {self.units} units: {advice}"
             )
         return winners
 

@@ -18,7 +18,8 @@ import numpy as np
 
 from minipw import datasets
 from minipw.architecture import Architecture
-from minipw.model import Network
+from minipw.backend import THREADS
+from minipw.model import SMALLEST_SHARE, Network
 from minipw.nn.conv import same_padding
 from minipw.paper import released_settings
 from minipw.rules import Rule, update, zero_importance
@@ -50,16 +51,25 @@ CASES = [
 
 
 def sgemm_rate(size=1536, repeats=9):
-    """Multiply-adds counted as two: floating point operations a second of A @ B, float32."""
+    """Floating point operations a second of A @ B in float32, the rows shared by the threads."""
     a, b = (np.random.default_rng(n).standard_normal((size, size), np.float32) for n in (0, 1))
-    c = np.empty_like(a)
-    return 2 * size**3 / median_seconds(lambda: np.matmul(a, b, out=c), repeats)
+    c, shares = np.empty_like(a), THREADS.shares(size, SMALLEST_SHARE)
+
+    def product():
+        THREADS.map(lambda rows: np.matmul(a[rows], b, out=c[rows]), shares)
+
+    return 2 * size**3 / median_seconds(product, repeats)
 
 
 def copy_bandwidth(size=1 << 26, repeats=9):
     """Bytes read and written a second by a copy that no cache holds."""
     a, b = np.ones(size // 4, np.float32), np.zeros(size // 4, np.float32)
-    return 2 * a.nbytes / median_seconds(lambda: np.copyto(b, a), repeats)
+    shares = THREADS.shares(a.size, SMALLEST_SHARE)
+
+    def copy():
+        THREADS.map(lambda part: np.copyto(b[part], a[part]), shares)
+
+    return 2 * a.nbytes / median_seconds(copy, repeats)
 
 
 def median_seconds(function, repeats):
@@ -110,35 +120,36 @@ def measure(case, dataset, rate, bandwidth):
     network = Network.create(architecture, rng, rng)
     importance = zero_importance(network.parameters)
     rule = Rule(case.rule, defaults["learning_rate"], defaults["importance_lambda"])
-    forward, backward, updating, whole = [], [], [], []
+    forward, gradient, updating, whole = [], [], [], []
+    shares = THREADS.shares(case.batch_size, SMALLEST_SHARE)
     for number in range(case.steps + 3):
         rows = rng.integers(0, len(dataset.x_train), case.batch_size)
         began = time.perf_counter()
         x, labels = dataset.batch(dataset.x_train[rows]), dataset.y_train[rows]
         start = time.perf_counter()
-        logits, caches = network.forward(x)
-        after_forward = time.perf_counter()
-        _, gradients = network.gradients(logits, caches, labels, rule)
-        after_backward = time.perf_counter()
-        for name, gradient in gradients.items():
-            update(rule, network.parameters[name], importance[name], gradient)
+        _, _, gradients = network.loss_gradients(x, labels, rule)
+        after_gradients = time.perf_counter()
+        for name in gradients:
+            update(rule, network.parameters[name], importance[name], gradients[name])
         end = time.perf_counter()
+        THREADS.map(lambda share, x=x: network.forward(x[share]), shares)
+        after_forward = time.perf_counter()
         if number >= 3:
-            forward.append(after_forward - start)
-            backward.append(after_backward - after_forward)
-            updating.append(end - after_backward)
+            gradient.append(after_gradients - start)
+            updating.append(end - after_gradients)
             whole.append(end - began)
+            forward.append(after_forward - end)
     arrays = 2 if case.rule == "sgd" else 3
     moved = 2 * arrays * 4 * network.parameter_count
     floor = step_operations(architecture, case.batch_size, case.rule) / rate + moved / bandwidth
-    step = statistics.median(whole)
+    step, forward_alone = statistics.median(whole), statistics.median(forward)
     return {
         "network": f"{case.backbone} {case.head}",
         "rule": case.rule,
         "batch_size": case.batch_size,
         "parameters": network.parameter_count,
-        "forward_ms": 1e3 * statistics.median(forward),
-        "backward_ms": 1e3 * statistics.median(backward),
+        "forward_ms": 1e3 * forward_alone,
+        "backward_ms": 1e3 * (statistics.median(gradient) - forward_alone),
         "update_ms": 1e3 * statistics.median(updating),
         "step_ms": 1e3 * step,
         "steps_per_second": 1 / step,
@@ -158,10 +169,14 @@ def main(as_json=False):
     """
     dataset = datasets.load("mnist-5k")
     rate, bandwidth = sgemm_rate(), copy_bandwidth()
-    machine = {"sgemm_gflops": rate / 1e9, "copy_gb_per_second": bandwidth / 1e9}
+    machine = {
+        "threads": THREADS.count,
+        "sgemm_gflops": rate / 1e9,
+        "copy_gb_per_second": bandwidth / 1e9,
+    }
     if not as_json:
         print(
-            f"SGEMM {machine['sgemm_gflops']:.0f} GFLOP/s, "
+            f"{machine['threads']} threads, SGEMM {machine['sgemm_gflops']:.0f} GFLOP/s, "
             f"copy {machine['copy_gb_per_second']:.1f} GB/s (read + written)\n\n"
             f"{'network':21s} {'rule':8s} {'batch':>5s} {'forward':>8s} {'backward':>9s} "
             f"{'update':>7s} {'step ms':>8s} {'steps/s':>8s} {'samples/s':>10s} "

@@ -78,6 +78,7 @@ def check(function, arguments, gradients, dy=None, names=None, entries=None, rng
             _compare(where, gradient[entry], numeric, typical, rounding)
         if entries is not None:
             direction = rng.standard_normal(argument.shape)
+            direction /= np.linalg.norm(direction)
             argument += STEP * direction
             above = scalar()
             argument -= 2 * STEP * direction

@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 
 from minipw.architecture import he_normal, sample_pairs
-from minipw.backend import Columns, array_module, keep_freed_memory
+from minipw.backend import THREADS, Columns, add_gradients, array_module, keep_freed_memory
 from minipw.kernels.pairwise_cpu import fastest_form
 from minipw.nn.conv import conv2d_backward, conv2d_forward
 from minipw.nn.dense import dense_backward, dense_forward
@@ -24,6 +24,8 @@ from minipw.nn.loss import (
 )
 from minipw.nn.pairwise import Pairs, pairwise_backward, pairwise_forward
 
+SMALLEST_SHARE = 16
+"""Samples of a batch that are worth a thread."""
 PAIRWISE_STD = 0.001  # appendix B
 FEW_COLUMNS = 0.3
 """Up to this share of columns with a gradient, only those are multiplied and updated."""
@@ -166,6 +168,8 @@ class Network:
     def loss_gradients(self, x, labels, rule, mask=None, masking="exclude"):
         """One forward and one backward pass for a learning rule.
 
+        The threads of the process (`backend.THREADS`) share the batch.
+
         Parameters
         ----------
         x : ndarray of shape (..., B, *input_shape)
@@ -181,21 +185,44 @@ class Network:
         logits : ndarray of shape (..., B, C)
         gradients : dict for `rules.update`
         """
-        logits, caches = self.forward(x)
-        loss, gradients = self.gradients(logits, caches, labels, rule, mask, masking)
+        xp, lead = array_module(x), labels.ndim - 1
+        rows = (slice(None),) * lead
+
+        def work(share):
+            part = (*rows, share)
+            own = mask[..., share, :] if mask is not None and mask.ndim == lead + 2 else mask
+            logits, caches = self.forward(x[part])
+            weight = (share.stop - share.start) / labels.shape[-1]
+            loss, gradients = self.gradients(
+                logits, caches, labels[part], rule, own, masking, weight
+            )
+            return loss, logits, gradients
+
+        parts = THREADS.map(work, THREADS.shares(labels.shape[-1], SMALLEST_SHARE))
+        loss, logits, gradients = parts[0]
+        for other_loss, _, others in parts[1:]:
+            loss = loss + other_loss
+            for name in gradients:
+                gradients[name] = add_gradients(gradients[name], others[name])
+        if len(parts) > 1:
+            logits = xp.concatenate([part[1] for part in parts], axis=-2)
         return loss, logits, gradients
 
-    def gradients(self, logits, caches, labels, rule, mask=None, masking="exclude"):
-        """The second half of `loss_gradients`: loss and gradients from a forward pass."""
+    def gradients(self, logits, caches, labels, rule, mask=None, masking="exclude", weight=1.0):
+        """The second half of `loss_gradients`: loss and gradients from a forward pass.
+
+        weight : float in (0, 1]
+            Share of a batch that these samples are: factor of loss and gradients.
+        """
         loss, loss_cache = softmax_cross_entropy_forward(logits, labels, mask, masking)
         dlogits = softmax_cross_entropy_backward(loss_cache)
         if rule.needs_output_norm:
             _, norm_cache = output_norm_forward(logits, rule.smas_norm)
             dlogits = array_module(logits).stack([dlogits, output_norm_backward(norm_cache)])
-        return loss, self.backward(dlogits, caches)
+        return loss * weight, self.backward(dlogits * weight, caches)
 
     def logits(self, x):
-        """Logits of any number of samples, worked off in batches; no gradients.
+        """Logits of any number of samples, at least one, in batches; no gradients.
 
         Parameters
         ----------
@@ -206,12 +233,10 @@ class Network:
         ndarray of shape (..., N, C)
         """
         axis = x.ndim - len(self.architecture.input_shape) - 1
-        xp = array_module(x)
-        parts = [
-            self.forward(x[(slice(None),) * axis + (slice(start, start + 256),)])[0]
-            for start in range(0, x.shape[axis], 256)
-        ]
-        return xp.concatenate(parts, axis=-2)
+        rows = (slice(None),) * axis
+        batches = [slice(start, start + 256) for start in range(0, x.shape[axis], 256)]
+        parts = THREADS.map(lambda batch: self.forward(x[(*rows, batch)])[0], batches)
+        return array_module(x).concatenate(parts, axis=-2)
 
 
 def _dense_backward_where_nonzero(dy, cache, input_gradient):

@@ -16,7 +16,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from minipw.backend import Columns, array_module, blocks
+from minipw import require_choice
+from minipw.backend import BLOCK, THREADS, Columns, array_module, blocks
 
 EPSILON = 1e-6
 
@@ -38,6 +39,10 @@ class Rule:
     learning_rate: float
     importance_lambda: float = 0.8
     smas_norm: str = "mean"
+
+    def __post_init__(self):
+        require_choice("rule", self.name, STEPS)
+        require_choice("S-MAS norm", self.smas_norm, ("sum", "mean"))
 
     @property
     def needs_output_norm(self):
@@ -68,14 +73,16 @@ def update(rule, theta, omega, gradient):
 
 
 def _update_array(rule, theta, omega, gradient):
-    xp = array_module(theta)
-    step = STEPS[rule.name]
+    xp, step = array_module(theta), STEPS[rule.name]
     theta, omega = _flat(theta), _flat(omega)
     gradient = gradient.reshape(*gradient.shape[: rule.needs_output_norm], -1)
-    scratch = xp.empty(min(theta.size, blocks(theta.size, xp)[0].stop), theta.dtype)
-    for block in blocks(theta.size, xp):
-        t = theta[block]
-        step(xp, rule, t, omega[block], gradient[..., block], scratch[: t.size])
+
+    def work(share):
+        for block in blocks(share, xp):
+            t = theta[block]
+            step(xp, rule, t, omega[block], gradient[..., block], xp.empty_like(t))
+
+    THREADS.map(work, THREADS.shares(theta.size, smallest=2 * BLOCK))
 
 
 def _flat(x):

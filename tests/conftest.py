@@ -1,8 +1,14 @@
 """Fixtures that several test files share."""
 
+import subprocess
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
+from data_files import FILES, digests
 
+from minipw import cli, datasets
 from minipw.datasets import Dataset
 
 
@@ -57,3 +63,60 @@ def tiny_dataset():
         return Dataset("tiny", x_train, y_train, x_test, y_test, classes, mean, std, "synthetic")
 
     return draw
+
+
+@pytest.fixture
+def isolated(monkeypatch, tmp_path):
+    """No environment, no data of this machine, synthetic files as the published MNIST."""
+    monkeypatch.delenv("MINIPW_DATA", raising=False)
+    monkeypatch.setenv("no_proxy", "*")
+    monkeypatch.setattr(datasets, "HOME_DATA", str(tmp_path / "home"))
+    monkeypatch.setattr(datasets, "SHA256", dict(datasets.SHA256, mnist=digests(FILES)))
+    monkeypatch.setattr(datasets, "MIRRORS", dict.fromkeys(datasets.MIRRORS, ()))
+
+
+@pytest.fixture
+def tiny_npz(tiny_dataset, tmp_path):
+    """Path of a .npz with 200 + 80 images of 8 by 8 pixels in 4 classes."""
+    data = tiny_dataset(train=200, test=80)
+    path = tmp_path / "tiny.npz"
+    np.savez(
+        path,
+        x_train=data.x_train[..., 0],
+        y_train=data.y_train,
+        x_test=data.x_test[..., 0],
+        y_test=data.y_test,
+    )
+    return str(path)
+
+
+@pytest.fixture
+def command(capsys):
+    """A function that runs the command line in this process: exit status, stdout, stderr."""
+
+    def run(*flags):
+        capsys.readouterr()
+        try:
+            status = cli.main([str(flag) for flag in flags])
+        except SystemExit as stop:  # argparse: --help, --version, a mistake
+            status = stop.code
+        return status, *capsys.readouterr()
+
+    return run
+
+
+@pytest.fixture
+def process():
+    """A function that runs the command line as a process of its own, in the repository."""
+
+    def run(*flags, options=(), **kwargs):
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        return subprocess.run(
+            [sys.executable, *options, "run.py", *map(str, flags)],
+            cwd=Path(__file__).parent.parent,
+            text=True,
+            timeout=60,
+            **{**pipes, **kwargs},
+        )
+
+    return run

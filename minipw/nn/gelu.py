@@ -31,7 +31,7 @@ def gelu_forward(x, approximate=False):
     x = xp.ascontiguousarray(x)
     y, s = xp.empty_like(x), xp.empty_like(x)
     xf, yf, sf = x.reshape(-1), y.reshape(-1), s.reshape(-1)
-    for block in blocks(x.size, xp):
+    for block in blocks(slice(0, x.size), xp):
         xb, sb = xf[block], sf[block]
         if approximate:
             xp.multiply(xb, xb, out=sb)
@@ -74,7 +74,7 @@ def gelu_backward(dy, cache):
     x, s, approximate = cache
     slope = xp.empty_like(x)
     xf, sf, slopef = x.reshape(-1), s.reshape(-1), slope.reshape(-1)
-    for block in blocks(x.size, xp):
+    for block in blocks(slice(0, x.size), xp):
         xb, sb, d = xf[block], sf[block], slopef[block]
         xp.multiply(xb, xb, out=d)
         if approximate:

@@ -52,7 +52,7 @@ def kwta_backward(dy, cache):
     xp = array_module(dy)
     won, threshold_unit = cache
     # y = relu(x - v)
-    dx = dy * won
+    dx = xp.ascontiguousarray(dy * won)
     # v = x[threshold_unit]
     unit = xp.broadcast_to(threshold_unit, dy.shape[:-1])
     rows = dx.reshape(-1, dx.shape[-1])

@@ -1,0 +1,150 @@
+"""The flags of the command line and what they accept."""
+
+import argparse
+import math
+import sys
+
+from minipw import __version__
+from minipw.paper import PROTOCOLS
+
+DESCRIPTION = """\
+Continual learning with the pairwise layer. A classifier sees a stream once, task
+after task, is never told the task, and is tested on all tasks after each.
+
+  python run.py --exp permuted --head pairwise        ten permutations of MNIST
+  python run.py --exp split --head fc --runs 5        five seeds, the dense head
+  python run.py --exp split --multi-head --rule s-mas the S-MAS rule, told the task
+  python run.py --exp split --dataset digits.npz      your own data
+  python run.py --bench                               how fast, against the floor
+"""
+
+EPILOG = """\
+What is not given comes from the settings released with the paper for that
+experiment, head mode, backbone, head and rule, or from the nearest that has any;
+the run says which. A flag always wins. Accuracies are per cent of test images.
+Exit status: 0 done, 2 bad input, 130 interrupted.
+"""
+
+
+class Parser(argparse.ArgumentParser):
+    """Reports a mistake in one line."""
+
+    def error(self, message):
+        print(f"error: {message} (see --help)", file=sys.stderr)
+        raise SystemExit(2)
+
+
+def whole(low):
+    """A parser of whole numbers from `low` up."""
+
+    def parse(text):
+        try:
+            value = int(text)
+        except ValueError:
+            value = low - 1
+        if value < low:
+            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from {low} up")
+        return value
+
+    return parse
+
+
+def real(low, above=False):
+    """A parser of finite numbers from `low` up, or above it."""
+
+    def parse(text):
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if not math.isfinite(value) or value < low or (above and value == low):
+            bound = "above" if above else "of at least"
+            raise argparse.ArgumentTypeError(f"{text!r} is not a number {bound} {low:g}")
+        return value
+
+    return parse
+
+
+def parser():
+    """The parser of every flag."""
+    p = Parser(
+        description=DESCRIPTION,
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    p.add_argument("--version", action="version", version=f"minipw {__version__}")
+    what = p.add_argument_group("what is learned")
+    what.add_argument(
+        "--exp",
+        choices=["split", "permuted", "iid"],
+        help="split: a few classes a task; permuted: all data, pixels permuted anew a task; "
+        "iid: all data in random order",
+    )
+    what.add_argument(
+        "--dataset",
+        metavar="NAME",
+        help="mnist (default), fashion-mnist, cifar-10, mnist-5k (bundled), or FILE.npz with "
+        "x_train, y_train, x_test, y_test",
+    )
+    what.add_argument(
+        "--multi-head", action="store_true", help="loss and test see only the task's classes"
+    )
+    what.add_argument(
+        "--classes-per-task", type=whole(1), metavar="N", help="split: classes of a task (2)"
+    )
+    what.add_argument("--tasks", type=whole(1), metavar="N", help="permuted: permutations (10)")
+    network = p.add_argument_group("the network")
+    network.add_argument("--head", choices=["pairwise", "fc"], default="pairwise")
+    network.add_argument(
+        "--backbone",
+        metavar="NAME",
+        help="mlp-WIDTH-DEPTH, cnn-s or cnn-m (mlp-700-1 for pairwise, mlp-1000-1 for fc: "
+        "equally many parameters)",
+    )
+    network.add_argument(
+        "--pair-weights", type=whole(1), metavar="N", help="weights of the pairwise head"
+    )
+    network.add_argument(
+        "--density",
+        type=real(-math.inf),
+        metavar="F",
+        help="share of the last hidden units that k-WTA keeps, in (0, 1)",
+    )
+    learning = p.add_argument_group("learning")
+    learning.add_argument("--rule", choices=["adagrad", "s-mas", "sgd"], default="adagrad")
+    learning.add_argument("--learning-rate", type=real(0, above=True), metavar="F")
+    learning.add_argument(
+        "--lambda",
+        dest="importance_lambda",
+        type=real(0),
+        metavar="F",
+        help="how fast importance grows: stability against plasticity",
+    )
+    learning.add_argument("--batch-size", type=whole(1), metavar="N")
+    learning.add_argument("--epochs", type=whole(1), metavar="N", help="passes over each task")
+    protocol = p.add_argument_group(
+        "where the paper and its released program differ (README, differences)"
+    )
+    protocol.add_argument(
+        "--protocol",
+        choices=list(PROTOCOLS),
+        default="released",
+        help="sets all five below; the printed numbers come from the released program",
+    )
+    protocol.add_argument("--pairs", choices=["released", "distinct"])
+    protocol.add_argument("--kwta-threshold", choices=["k", "k+1"])
+    protocol.add_argument("--smas-norm", choices=["mean", "sum"])
+    protocol.add_argument("--class-mask", choices=["zero", "exclude"])
+    protocol.add_argument("--gelu", choices=["tanh", "exact"])
+    run = p.add_argument_group("the run")
+    run.add_argument("--seed", type=whole(0), default=0, metavar="N", help="of the first run (0)")
+    run.add_argument("--runs", type=whole(1), default=1, metavar="N", help="seeds, one by one (1)")
+    run.add_argument("--data-dir", metavar="DIR", help="where data sets lie or are downloaded to")
+    run.add_argument(
+        "--out", metavar="DIR", help="append each result to DIR; a run found there is not repeated"
+    )
+    run.add_argument("--plot", metavar="FILE", help="draw the first run (.png, .svg or .pdf)")
+    run.add_argument("--json", action="store_true", help="one JSON object a run on standard output")
+    run.add_argument("--quiet", action="store_true", help="the accuracy alone")
+    run.add_argument("--bench", action="store_true", help="time training steps and stop")
+    return p

@@ -1,0 +1,87 @@
+"""Text and pictures of results."""
+
+import sys
+
+import pytest
+
+from minipw import report
+
+RECORD = {
+    "tasks": ["classes 2 3", "classes 0 1"],
+    "accuracy_matrix": [[40.0, 65.0], [95.0, 60.0], [90.0, 85.0]],
+    "task_accuracy": [90.0, 85.0],
+    "accuracy": 87.5,
+    "forgetting": 5.0,
+    "backward_transfer": -5.0,
+    "forward_transfer": -2.5,
+    "online_accuracy": 76.04,
+    "steps": 1200,
+    "seconds": 2.0,
+    "note": "synthetic",
+}
+MAGIC = {"png": b"\x89PNG\r\n\x1a\n", "svg": b"<?xml", "pdf": b"%PDF"}
+"""First bytes of a picture."""
+
+
+@pytest.fixture
+def tiny(tiny_npz):
+    small = ("--backbone", "mlp-30-1", "--batch-size", 8, "--quiet")
+    return ("--exp", "split", "--dataset", tiny_npz, *small)
+
+
+def test_result_text():
+    lines = report.result_text(RECORD, 83.1).splitlines()
+    assert lines[1].split() == ["classes", "2", "3", "95.0", "%", "90.0", "%"]
+    assert lines[2].split() == ["classes", "0", "1", "85.0", "%", "85.0", "%"]
+    assert lines[3] == "accuracy 87.50 % of all test images   (paper: 83.1 %)"
+    assert lines[4] == "forgetting 5.00, backward transfer -5.00, forward transfer -2.50 points"
+    assert "76.04 %, 1,200 steps in 2.0 s" in lines[5] and "600 steps/s" in lines[5]
+    assert lines[6] == "note: synthetic"
+
+
+def test_result_text_of_one_task_has_no_forgetting():
+    one = {**RECORD, "tasks": ["all"], "accuracy_matrix": [[1.0], [2.0]], "forgetting": None}
+    text = report.result_text({**one, "note": ""})
+    assert "forgetting" not in text and "paper" not in text and "note" not in text
+
+
+def test_summary_text_by_hand():
+    # mean 90, deviation sqrt((4 + 0 + 4) / 2) = 2, error 2 / sqrt(3); t of 2 degrees is 4.302653
+    text = report.summary_text([{"accuracy": a} for a in (88.0, 90.0, 92.0)], 83.1)
+    assert text == (
+        "accuracy 90.00 % ± 1.15 (standard error), 95 % interval ± 4.97, 3 runs   (paper: 83.1 %)"
+    )
+    assert report.summary_text([{"accuracy": 88.0}]) == "accuracy 88.00 %, 1 run"
+
+
+@pytest.mark.parametrize("suffix", MAGIC)
+def test_plot(command, tiny, tmp_path, suffix):
+    pytest.importorskip("matplotlib", reason="a figure needs matplotlib")
+    path = tmp_path / f"figure.{suffix}"
+    status, out, _ = command(*tiny[:-1], "--plot", path)
+    assert status == 0 and out.endswith(f"figure written to {path}\n")
+    assert path.read_bytes().startswith(MAGIC[suffix]) and path.stat().st_size > 5000
+
+
+def test_plot_without_matplotlib(command, tiny, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)  # as if not installed
+    status, out, err = command(*tiny, "--plot", tmp_path / "figure.png")
+    assert (status, out) == (2, "") and not (tmp_path / "figure.png").exists()
+    assert err.startswith("error: ") and err.count("\n") == 1 and "minipw[plot]" in err
+
+
+@pytest.mark.parametrize("name", ["figure.xyz", "missing/figure.png"])
+def test_plot_that_cannot_be_written(command, tiny, tmp_path, name):
+    pytest.importorskip("matplotlib", reason="a figure needs matplotlib")
+    status, _, err = command(*tiny, "--plot", tmp_path / name)
+    assert status == 2 and not (tmp_path / name).exists()
+    assert err.startswith("error: cannot write the figure") and err.count("\n") == 1
+    assert str(tmp_path / name) in err
+
+
+@pytest.mark.xfail(strict=True, reason="the figure's name is looked at after the training")
+@pytest.mark.parametrize("name", ["figure.xyz", "missing/figure.png", "figure"])
+def test_plot_is_refused_before_the_training(command, tiny, tmp_path, name):
+    pytest.importorskip("matplotlib", reason="a figure needs matplotlib")
+    status, out, _ = command(*tiny, "--plot", tmp_path / name)
+    assert (status, out) == (2, "")

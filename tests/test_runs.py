@@ -1,0 +1,204 @@
+"""The store of finished runs."""
+
+import errno
+import json
+import resource
+
+import pytest
+
+from minipw import InputError
+from minipw.runs import FORMAT, Store
+
+pytestmark = [  # the closing of a store is left to the interpreter
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+SETTINGS = {"experiment": "split", "learning_rate": 0.1, "multi_head": False}
+
+
+def record(seed, **change):
+    return {"settings": SETTINGS, "seed": seed, "dataset": "tiny", "accuracy": 50.5, **change}
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "made" / "on the way" / "s.jsonl"
+
+
+def filled(path, *seeds):
+    """A store with records of these seeds, closed again."""
+    with Store(path) as store:
+        for seed in seeds:
+            store.append(record(seed))
+    return path.read_bytes()
+
+
+def test_round_trip(path):
+    line = filled(path, 0)
+    assert json.loads(line) == {"format": FORMAT, **record(0)} and line.endswith(b"\n")
+    filled(path, 1)
+    assert path.read_bytes().startswith(line) and path.read_bytes().count(b"\n") == 2
+    with Store(path) as store:
+        assert [r["seed"] for r in store.records] == [0, 1]
+        assert store.find(SETTINGS, 1, "tiny").items() >= record(1).items()
+
+
+def test_an_appended_record_is_found_and_on_the_disk_at_once(path):
+    with Store(path) as store:
+        assert store.find(SETTINGS, 0, "tiny") is None
+        store.append(record(0, note="é\n"))
+        assert store.find(SETTINGS, 0, "tiny")["note"] == "é\n"
+        assert json.loads(path.read_bytes())["note"] == "é\n"
+
+
+def test_every_part_of_the_key_counts(path):
+    filled(path, 0)
+    with Store(path) as store:
+        assert store.find(dict(reversed(SETTINGS.items())), 0, "tiny")
+        assert store.find({**SETTINGS, "learning_rate": 0.2}, 0, "tiny") is None
+        assert store.find(SETTINGS, 1, "tiny") is None
+        assert store.find(SETTINGS, 0, "mnist-5k") is None
+
+
+def test_a_torn_last_line_is_cut_off_wherever_it_ends(path):
+    whole = filled(path, 0, 1)
+    first = whole.index(b"\n") + 1
+    for end in range(first, len(whole)):
+        path.write_bytes(whole[:end])
+        with Store(path) as store:
+            assert [r["seed"] for r in store.records] == [0]
+            assert path.read_bytes() == whole[:first]
+            store.append(record(1))
+        assert path.read_bytes() == whole
+
+
+def test_a_whole_last_line_is_kept(path):
+    whole = filled(path, 0, 1)
+    with Store(path) as store:
+        assert len(store.records) == 2
+    assert path.read_bytes() == whole
+
+
+def test_two_stores_join_by_concatenation(tmp_path):
+    joined = tmp_path / "joined.jsonl"
+    joined.write_bytes(filled(tmp_path / "a.jsonl", 0, 1) + filled(tmp_path / "b.jsonl", 1, 2))
+    with Store(joined) as store:
+        assert all(store.find(SETTINGS, seed, "tiny") for seed in (0, 1, 2))
+
+
+@pytest.mark.parametrize(
+    "line, says",
+    [
+        (b"{}", "not a result of minipw"),
+        (b"[1]", "not a result of minipw"),
+        (b"7", "not a result of minipw"),
+        (b"", "not a result of minipw"),
+        (b"\xff\xfe", "not a result of minipw"),
+        (b'{"format": 1, "seed": 0}', "not a result of minipw"),
+        (b'{"format": 2}', "a result of format 2, this version reads 1"),
+        (b'{"format": "a"}', "a result of format a, this version reads 1"),
+    ],
+)
+def test_a_foreign_line_is_refused_and_nothing_changed(path, line, says):
+    content = filled(path, 0) + line + b"\n" + filled(path, 1)
+    path.write_bytes(content)
+    with pytest.raises(InputError) as caught:
+        Store(path)
+    assert f"{path}, line 2: {says}; choose another --out" in str(caught.value)
+    assert path.read_bytes() == content
+
+
+@pytest.mark.xfail(strict=True, reason="the tail is cut off before the lines are looked at")
+def test_a_foreign_file_keeps_its_last_line(path):
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"notes of mine\nwithout an end")
+    with pytest.raises(InputError):
+        Store(path)
+    assert path.read_bytes() == b"notes of mine\nwithout an end"
+
+
+class Full:
+    """A file on a disk that is full after some bytes."""
+
+    def __init__(self, file, room):
+        self.file, self.room = file, room
+
+    def write(self, data):
+        self.file.write(data[: self.room])
+        self.file.flush()
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    def __getattr__(self, name):
+        return getattr(self.file, name)
+
+
+@pytest.mark.parametrize("room", [0, 1, 50])
+def test_full_disk(path, room):
+    before = filled(path, 0)
+    with Store(path) as store:
+        real, store.file = store.file, Full(store.file, room)
+        with pytest.raises(InputError, match=r"cannot write to .*s\.jsonl: No space left"):
+            store.append(record(1))
+        assert path.read_bytes() == before and store.find(SETTINGS, 1, "tiny") is None
+        store.file = real
+        store.append(record(1))
+    assert path.read_bytes().startswith(before)
+    assert [json.loads(line)["seed"] for line in path.read_text().splitlines()] == [0, 1]
+
+
+# Through the command line
+
+
+@pytest.fixture
+def tiny(tiny_npz, tmp_path):
+    small = ("--backbone", "mlp-30-1", "--batch-size", 8, "--quiet")
+    return ("--exp", "split", "--dataset", tiny_npz, *small, "--out", tmp_path / "out")
+
+
+def test_a_run_that_is_stored_is_not_run_again(command, tiny, tmp_path, monkeypatch):
+    flags = (*tiny[:-3], *tiny[-2:])  # without --quiet
+    status, out, _ = command(*flags, "--runs", 2)
+    assert status == 0 and "found" not in out
+    (store,) = (tmp_path / "out").rglob("*.jsonl")
+    before = store.read_bytes()
+    assert before.count(b"\n") == 2
+    status, out, _ = command(*flags, "--runs", 3)
+    assert status == 0 and store.read_bytes().startswith(before)
+    assert f"seed 0: found in {store}" in out and f"seed 1: found in {store}" in out
+    assert "seed 2: found" not in out and store.read_bytes().count(b"\n") == 3
+    monkeypatch.setattr("minipw.train.run", None)  # nothing is left to run
+    status, out, _ = command(*flags, "--runs", 3, "--json")
+    assert status == 0 and [json.loads(line)["seed"] for line in out.splitlines()] == [0, 1, 2]
+
+
+def test_another_setting_is_another_run(command, tiny, tmp_path):
+    for flags in ((), ("--epochs", 2), ("--gelu", "exact"), ("--protocol", "paper")):
+        assert command(*tiny, *flags)[0] == 0
+    (store,) = (tmp_path / "out").rglob("*.jsonl")
+    assert store.read_bytes().count(b"\n") == 4
+
+
+@pytest.mark.xfail(strict=True, reason="a stored record has one key more")
+def test_a_found_record_prints_like_a_run(command, tiny):
+    first, again = (json.loads(command(*tiny, "--json")[1]) for _ in range(2))
+    assert first == again
+
+
+@pytest.mark.xfail(strict=True, reason="the buffer of the store is written again at exit")
+def test_file_size_limit_leaves_no_part_of_a_line(process, tiny, tmp_path):
+    limit = (300, 300)  # bytes; the line has more
+    done = process(*tiny, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, limit))
+    (store,) = (tmp_path / "out").rglob("*.jsonl")
+    assert done.returncode == 2 and "File too large" in done.stderr
+    assert store.read_bytes() == b""
+
+
+@pytest.mark.xfail(strict=True, reason="the path of a .npz becomes folders")
+def test_store_lies_in_the_folder(command, tiny, tmp_path):
+    assert command(*tiny)[0] == 0
+    assert [path.suffix for path in (tmp_path / "out").iterdir()] == [".jsonl"]
+
+
+@pytest.mark.xfail(strict=True, reason="nothing closes it")
+def test_store_is_closed(process, tiny):
+    assert process(*tiny, options=("-W", "always::ResourceWarning")).stderr == ""
