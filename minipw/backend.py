@@ -47,7 +47,8 @@ class Threads:
     @contextmanager
     def use(self, count):
         """Share work among `count` threads within a with block."""
-        with ThreadPoolExecutor(count) as pool:
+        quiet = {"over": "ignore", "invalid": "ignore"}  # as around every run
+        with ThreadPoolExecutor(count, initializer=lambda: np.seterr(**quiet)) as pool:
             self.count, self.pool = count, pool
             try:
                 yield

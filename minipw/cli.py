@@ -3,7 +3,9 @@
 import json
 import os
 import sys
+from contextlib import nullcontext
 from dataclasses import asdict, replace
+from pathlib import Path
 
 from minipw import InputError
 from minipw.flags import parser
@@ -32,9 +34,12 @@ def main(argv=None):
     except InputError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    except BrokenPipeError:
-        sys.stderr.close()
-        return 0
+    except OSError as error:
+        # Output that nobody can take: nothing more is written, at exit neither.
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
+        if not isinstance(error, BrokenPipeError):
+            print(f"error: cannot write the output: {error.strerror}", file=sys.stderr)
+        return 2
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130
@@ -51,11 +56,10 @@ def train(args):
     """The runs that the flags ask for."""
     check_combination(args)
     from minipw import datasets, report
-    from minipw.runs import Store
     from minipw.train import Run, run
 
     if args.plot:
-        report.pyplot()  # a missing extra is told before the training
+        report.check_figure(args.plot)
     talk = sys.stderr if args.json else sys.stdout
 
     def say(text, always=False):
@@ -72,31 +76,40 @@ def train(args):
     )
     state = Run(settings, args.seed, dataset)
     say(report.settings_text(state, source, dataset.name))
-    name = "-".join([settings.experiment, dataset.name, settings.backbone, settings.head])
-    store = Store(f"{args.out}/{name}-{settings.rule}.jsonl") if args.out else None
     records = []
-    for seed in range(args.seed, args.seed + args.runs):
-        record = store and store.find(asdict(settings), seed, dataset.name)
-        if record:
-            say(f"seed {seed}: found in {store.path}")
-        else:
-            with progress_bar(state.total_steps, args.quiet) as bar:
-                record = run(settings, seed, dataset, bar)
-            if store:
-                store.append(record)
-        records.append(record)
-        if args.json:
-            print(json.dumps(record), flush=True)
-        if args.runs > 1:
-            say(f"seed {seed}: accuracy {record['accuracy']:.2f} %, {record['seconds']:.1f} s")
-        else:
-            say(report.result_text(record, paper))
+    with open_store(args, settings) as store:
+        for seed in range(args.seed, args.seed + args.runs):
+            record = store and store.find(asdict(settings), seed, dataset.name)
+            if record:
+                say(f"seed {seed}: found in {store.path}")
+            else:
+                with progress_bar(state.total_steps, args.quiet) as bar:
+                    record = run(settings, seed, dataset, bar)
+                if store:
+                    store.append(record)
+            records.append(record)
+            if args.json:
+                print(json.dumps(record), flush=True)
+            if args.runs > 1:
+                say(f"seed {seed}: accuracy {record['accuracy']:.2f} %, {record['seconds']:.1f} s")
+            else:
+                say(report.result_text(record, paper))
     if args.runs > 1 or args.quiet:
         say(report.summary_text(records, paper), always=not args.json)
     if args.plot:
         report.plot_run(records[0], report.title(settings, dataset.name), args.plot)
         say(f"figure written to {args.plot}")
     return 0
+
+
+def open_store(args, settings):
+    """The store under --out for runs like these, or a context of None."""
+    if not args.out:
+        return nullcontext()
+    from minipw.runs import Store
+
+    words = (settings.experiment, Path(settings.dataset).stem, settings.backbone, settings.head)
+    return Store(Path(args.out) / f"{'-'.join(words)}-{settings.rule}.jsonl")
 
 
 def check_combination(args):
@@ -107,6 +120,12 @@ def check_combination(args):
         ("--tasks", args.tasks, args.exp == "permuted", "--exp permuted"),
         ("--pair-weights", args.pair_weights, args.head == "pairwise", "--head pairwise"),
         ("--pairs", args.pairs, args.head == "pairwise", "--head pairwise"),
+        (
+            "--lambda",
+            args.importance_lambda is not None,
+            args.rule != "sgd",
+            "--rule adagrad or s-mas",
+        ),
         ("--smas-norm", args.smas_norm, args.rule == "s-mas", "--rule s-mas"),
         ("--class-mask", args.class_mask, args.multi_head, "--multi-head"),
     ]
@@ -163,9 +182,14 @@ def resolve(args, dataset):
 
 
 def progress_bar(steps, quiet):
-    """A bar over the training steps on standard error."""
+    """A bar over the training steps on standard error, if that is a terminal."""
     from tqdm import tqdm
 
     return tqdm(
-        total=steps, unit=" steps", disable=quiet, leave=False, dynamic_ncols=True, file=sys.stderr
+        total=steps,
+        unit=" steps",
+        disable=quiet or None,
+        leave=False,
+        dynamic_ncols=True,
+        file=sys.stderr,
     )

@@ -1,8 +1,11 @@
 """What a person reads: settings, results and figures as text and pictures."""
 
+import os
+
 from minipw import InputError
 from minipw.metrics import mean_and_interval
 
+FIGURE_FORMATS = (".png", ".svg", ".pdf")
 RULE_NAMES = {"adagrad": "Adagrad", "s-mas": "S-MAS", "sgd": "SGD"}
 
 
@@ -91,7 +94,7 @@ def summary_text(records, paper=None):
 
 
 def pyplot():
-    """matplotlib.pyplot on the Agg canvas.
+    """matplotlib.pyplot on the Agg canvas, which needs no screen.
 
     Raises
     ------
@@ -108,6 +111,18 @@ def pyplot():
     import matplotlib.pyplot as plt
 
     return plt
+
+
+def check_figure(path):
+    """Raise InputError when a figure could not be written to `path` later."""
+    pyplot()
+    folder = os.path.dirname(path) or "."
+    if not path.endswith(FIGURE_FORMATS):
+        raise InputError(f"figure {path}: name it {' or '.join(FIGURE_FORMATS)}")
+    if not (os.path.isdir(folder) and os.access(folder, os.W_OK)):
+        raise InputError(
+            f"figure {path}: {folder} is no folder that can be written; choose another"
+        )
 
 
 def plot_run(record, heading, path):

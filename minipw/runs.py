@@ -6,9 +6,7 @@ import os
 from pathlib import Path
 
 from minipw import InputError
-
-FORMAT = 1
-"""Of a stored line. A store with another number is refused."""
+from minipw.train import RECORD_FORMAT
 
 
 def run_key(settings, seed, dataset):
@@ -37,28 +35,30 @@ class Store:
         self.path = Path(path)
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            self.file = self.path.open("a+b")
+            self.file = self.path.open("a+b", buffering=0)
         except OSError as error:
             raise InputError(
                 f"cannot write results to {self.path}: {error.strerror}; choose another --out"
             ) from None
-        self.records = self._read()
+        try:
+            self.records = self._read()
+        except InputError:
+            self.close()
+            raise
         self._known = {self._key(record): record for record in self.records}
 
     def _read(self):
         self.file.seek(0)
         content = self.file.read()
         whole = content[: content.rfind(b"\n") + 1]
-        if len(whole) < len(content):
-            self.file.truncate(len(whole))
         records = []
         for number, line in enumerate(whole.splitlines(), start=1):
             try:
                 record = json.loads(line)
-                if record["format"] != FORMAT:
+                if record["format"] != RECORD_FORMAT:
                     raise InputError(
                         f"{self.path}, line {number}: a result of format {record['format']}, this "
-                        f"version reads {FORMAT}; choose another --out"
+                        f"version reads {RECORD_FORMAT}; choose another --out"
                     )
                 self._key(record)
             except (ValueError, KeyError, TypeError) as error:
@@ -68,6 +68,8 @@ class Store:
                     f"{self.path}, line {number}: not a result of minipw; choose another --out"
                 ) from None
             records.append(record)
+        if len(whole) < len(content):
+            self.file.truncate(len(whole))
         return records
 
     @staticmethod
@@ -87,12 +89,11 @@ class Store:
 
     def append(self, record):
         """Add a finished run; on return it is on the disk."""
-        record = {"format": FORMAT, **record}
-        line = json.dumps(record, separators=(",", ":")) + "\n"
+        left = (json.dumps(record, separators=(",", ":")) + "\n").encode()
         start = self.file.seek(0, os.SEEK_END)
         try:
-            self.file.write(line.encode())
-            self.file.flush()
+            while left:
+                left = left[self.file.write(left) :]
             os.fsync(self.file.fileno())
         except OSError as error:
             self._cut(start)

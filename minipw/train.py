@@ -14,6 +14,8 @@ from minipw.rules import Rule, update, zero_importance
 from minipw.streams import EXPERIMENTS, seed_generators
 
 EVALUATION_BATCH = 2000
+RECORD_FORMAT = 1
+"""Of the record of a run, in case a later one differs."""
 
 
 @dataclass(frozen=True)
@@ -99,15 +101,18 @@ class Run:
         self.tasks = EXPERIMENTS[settings.experiment](
             dataset, generators["tasks"], settings.classes_per_task, settings.tasks
         )
+        for task in self.tasks:
+            if task.train.size == 0 or task.test.size == 0:
+                part = "test" if task.train.size else "training"
+                raise InputError(
+                    f"task '{task.name}' has no {part} samples: use more --classes-per-task"
+                )
         smallest = min(self.tasks, key=lambda task: task.train.size)
         if smallest.train.size < settings.batch_size:
             raise InputError(
                 f"batch size {settings.batch_size} is more than the {smallest.train.size} training "
                 f"samples of task '{smallest.name}': use --batch-size {smallest.train.size} or less"
             )
-        for task in self.tasks:
-            if task.test.size == 0:
-                raise InputError(f"task '{task.name}' has no test samples: use more classes a task")
 
     @property
     def total_steps(self):
@@ -193,6 +198,12 @@ def run(settings, seed, dataset, progress=None):
     dict
         The record of DESIGN: settings, seed, accuracies in per cent, versions.
     """
+    # A loss that is not finite is reported once, with its layer, instead of by warnings.
+    with np.errstate(over="ignore", invalid="ignore"):
+        return _run(settings, seed, dataset, progress)
+
+
+def _run(settings, seed, dataset, progress):
     began = time.perf_counter()
     state = Run(settings, seed, dataset)
     matrix, online, step = [state.evaluate()], 0, 0
@@ -208,6 +219,7 @@ def run(settings, seed, dataset, progress=None):
     a = np.array(matrix)
     seen = step * settings.batch_size
     return {
+        "format": RECORD_FORMAT,
         "settings": asdict(settings),
         "seed": seed,
         "dataset": dataset.name,

@@ -169,3 +169,24 @@ def test_backbone_distance():
     assert backbone_distance("mlp-700-1", "mlp-700-3") == deeper
     assert deeper < backbone_distance("cnn-s", "cnn-m") < backbone_distance("cnn-s", "mlp-700-1")
     assert backbone_distance("cnn-s", "cnn-s") == 0
+
+
+def test_what_weighs_more_in_the_search(monkeypatch):
+    wanted = dict(
+        zip(KEY, ("permuted_mnist", "single", "mlp-700-1", "pairwise", "sgd"), strict=True)
+    )
+    # from the lightest disagreement to the heaviest
+    others = [
+        {"backbone": "mlp-800-1"},
+        {"experiment": "permuted_cifar10"},
+        {"experiment": "split_mnist"},
+        {"head_mode": "multi"},
+        {"rule": "adagrad"},
+        {"head": "fc"},
+    ]
+    rows = [{**table("hyperparameters")[0], **wanted, **other} for other in others]
+    for heavier in range(len(rows)):
+        left = rows[heavier:][::-1]
+        monkeypatch.setattr(minipw.paper, "table", lambda name, left=left: left)
+        _, source = released_settings("permuted", "mnist", False, "mlp-701-1", "pairwise", "sgd")
+        assert source == " ".join(rows[heavier][key] for key in KEY)

@@ -109,7 +109,7 @@ def backbone_distance(a, b):
     """How unlike two backbones are: 0 for the same, more for another family."""
     if a == b:
         return 0.0
-    sizes = [re.fullmatch(r"mlp-(\d+)-(\d+)", name) for name in (a, b)]
+    sizes = [re.fullmatch(r"mlp-([1-9]\d*)-([1-9]\d*)", name) for name in (a, b)]
     if all(sizes):
         (width_a, depth_a), (width_b, depth_b) = (map(int, size.groups()) for size in sizes)
         return abs(math.log(width_a / width_b)) + abs(depth_a - depth_b)
