@@ -82,7 +82,7 @@ def _update_array(rule, theta, omega, gradient):
             t = theta[block]
             step(xp, rule, t, omega[block], gradient[..., block], xp.empty_like(t))
 
-    THREADS.map(work, THREADS.shares(theta.size, smallest=2 * BLOCK))
+    THREADS.map(work, THREADS.shares(theta.size, smallest=BLOCK))
 
 
 def _flat(x):
