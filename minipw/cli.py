@@ -108,8 +108,8 @@ def open_store(args, settings):
         return nullcontext()
     from minipw.runs import Store
 
-    words = (settings.experiment, Path(settings.dataset).stem, settings.backbone, settings.head)
-    return Store(Path(args.out) / f"{'-'.join(words)}-{settings.rule}.jsonl")
+    name = f"{settings.experiment}-{Path(settings.dataset).stem}.jsonl"
+    return Store(Path(args.out) / name)
 
 
 def check_combination(args):
@@ -168,7 +168,8 @@ def resolve(args, dataset):
     if args.protocol != "released":
         source += f"; protocol {args.protocol}"
     if given:
-        source += "; given: " + ", ".join(key.replace("_", "-") for key in given)
+        flags = (key.removeprefix("importance_").replace("_", "-") for key in given)
+        source += "; given: " + ", ".join(flags)
     architecture = settings.architecture(dataset)
     exist = architecture.units * (architecture.units - 1) // 2
     own_pairs = settings.pairs == "distinct" or (nearest and backbone not in nearest.split())

@@ -27,7 +27,10 @@ Exit status: 0 done, 2 bad input, 130 interrupted.
 
 
 class Parser(argparse.ArgumentParser):
-    """Reports a mistake in one line."""
+    """Takes flags by their full names and reports a mistake in one line."""
+
+    def __init__(self, **settings):
+        super().__init__(allow_abbrev=False, **settings)
 
     def error(self, message):
         print(f"error: {message} (see --help)", file=sys.stderr)
@@ -106,7 +109,7 @@ def parser():
     )
     network.add_argument(
         "--density",
-        type=real(-math.inf),
+        type=real(0),
         metavar="F",
         help="share of the last hidden units that k-WTA keeps, in (0, 1)",
     )

@@ -101,12 +101,14 @@ class Network:
         """Trainable weights, of all stacked runs together."""
         return sum(value.size for value in self.parameters.values())
 
-    def forward(self, x):
+    def forward(self, x, gradient=True):
         """Logits of a batch.
 
         Parameters
         ----------
         x : ndarray of shape (..., B, *input_shape)
+        gradient : bool
+            False when no backward will follow.
 
         Returns
         -------
@@ -129,7 +131,7 @@ class Network:
         if self.pairs is None:
             logits, head_cache = dense_forward(x, w)
         else:
-            logits, head_cache = pairwise_forward(x, w, self.pairs)
+            logits, head_cache = pairwise_forward(x, w, self.pairs, gradient)
         return logits, [*caches, kwta_cache, head_cache]
 
     def backward(self, dlogits, caches):
@@ -235,7 +237,7 @@ class Network:
         axis = x.ndim - len(self.architecture.input_shape) - 1
         rows = (slice(None),) * axis
         batches = [slice(start, start + 256) for start in range(0, x.shape[axis], 256)]
-        parts = THREADS.map(lambda batch: self.forward(x[(*rows, batch)])[0], batches)
+        parts = THREADS.map(lambda batch: self.forward(x[(*rows, batch)], False)[0], batches)
         return array_module(x).concatenate(parts, axis=-2)
 
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from minipw import InputError, __version__, metrics
 from minipw.architecture import Architecture
+from minipw.backend import THREADS
 from minipw.model import Network
 from minipw.nn.loss import mask_logits
 from minipw.rules import Rule, update, zero_importance
@@ -158,10 +159,12 @@ class Run:
         """Where the first value that is not finite is, and what to do."""
         if not np.isfinite(x).all():
             return f"step {number}: the input holds values that are not finite: clean the data"
-        layer = next(
-            (name for name, w in self.network.parameters.items() if not np.isfinite(w).all()),
-            "head",
-        )
+        _, caches = self.network.forward(x)
+        outputs = {  # of each layer before its GELU
+            name: gelu_cache[0]
+            for (name, *_), (_, gelu_cache) in zip(self.network.layers, caches, strict=False)
+        }
+        layer = next((name for name, y in outputs.items() if not np.isfinite(y).all()), "head")
         return (
             f"the loss is not finite at step {number}, first in layer {layer}: "
             f"use a smaller learning rate (--learning-rate {self.settings.learning_rate / 10:g})"
@@ -225,6 +228,7 @@ def _run(settings, seed, dataset, progress):
         "dataset": dataset.name,
         "note": dataset.note,
         "device": "cpu",
+        "threads": THREADS.count,
         "parameters": state.network.parameter_count,
         "accuracy": metrics.overall_accuracy(a, [task.test.size for task in state.tasks]),
         "average_accuracy": metrics.average_accuracy(a),

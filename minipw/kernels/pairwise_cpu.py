@@ -65,8 +65,8 @@ class PerRun:
     def __init__(self, forms):
         self.forms = forms
 
-    def forward(self, x, w):
-        results = [form.forward(x[r], w[r]) for r, form in enumerate(self.forms)]
+    def forward(self, x, w, gradient=True):
+        results = [form.forward(x[r], w[r], gradient) for r, form in enumerate(self.forms)]
         return np.stack([y for y, _ in results]), ([cache for _, cache in results], w.shape[-1])
 
     def backward(self, dy, cache):
@@ -101,7 +101,7 @@ class WinnerPairs:
             self.weight[layer, a[order], b[order]] = order
             self.output[layer, a[order], b[order]] = order % classes
 
-    def forward(self, x, w):
+    def forward(self, x, w, gradient=True):
         unit, value, where = self._winners(x)
         width = value.shape[1] * 2 // 3 | 1  # K: the rest repeats the first K // 2 winners
         half = width // 2
@@ -116,11 +116,14 @@ class WinnerPairs:
         row = (np.arange(len(x)) * bins)[:, None, None]
         y, layers = np.zeros(len(x) * bins), []
         for weight, output in zip(self.weight, self.output, strict=True):
-            p = weight.reshape(-1).take(position)
             c = output.reshape(-1).take(position) + row  # into (B, C + 1), flat
-            w_p = w.take(p)
+            if gradient:
+                p = weight.reshape(-1).take(position)
+                w_p = w.take(p)
+                layers.append((p, c, w_p))
+            else:  # one look-up less; the entries without a weight end in column C
+                w_p = w.take(weight.reshape(-1)).take(position)
             y += np.bincount(c.reshape(-1), (w_p * z).reshape(-1), y.size)
-            layers.append((p, c, w_p))
         y = y.reshape(len(x), bins)[:, :-1].astype(x.dtype)
         return y, (x.shape, where, own_value, partner_value, z, layers)
 
@@ -181,7 +184,7 @@ class ListedPairs:
         self.i, self.j, self.classes = i, j, classes
         self.output = np.arange(i.size) % classes
 
-    def forward(self, x, w):
+    def forward(self, x, w, gradient=True):
         sample, p = self._active(x)
         first = sample * x.shape[1]
         at_i, at_j = first + self.i.take(p), first + self.j.take(p)  # into x.reshape(-1)

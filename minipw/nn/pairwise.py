@@ -39,7 +39,7 @@ class Pairs:
     form: Any = None
 
 
-def pairwise_forward(x, w, pairs):
+def pairwise_forward(x, w, pairs, gradient=True):
     """Weighted products of pairs of units, each feeding one output.
 
     Parameters
@@ -47,6 +47,8 @@ def pairwise_forward(x, w, pairs):
     x : ndarray of shape (..., B, H)
     w : ndarray of shape (..., P)
     pairs : Pairs
+    gradient : bool
+        False when no backward will follow: a faster form may then keep less.
 
     Returns
     -------
@@ -54,7 +56,7 @@ def pairwise_forward(x, w, pairs):
     cache : tuple (pairs, what the form in use keeps)
     """
     if pairs.form is not None:
-        y, cache = pairs.form.forward(x, w)
+        y, cache = pairs.form.forward(x, w, gradient)
         return y, (pairs, cache)
     xi, xj = _gather(x, pairs.i), _gather(x, pairs.j)  # (..., B, P)
     terms = w[..., None, :] * (xi * xj)
