@@ -4,12 +4,29 @@ import json
 import os
 import sys
 from contextlib import nullcontext
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 
 from minipw import InputError
 from minipw.flags import parser
-from minipw.paper import PROTOCOLS, printed_accuracy, released_settings
+from minipw.paper import printed_accuracy
+
+GIVEN = (
+    "learning_rate",
+    "density",
+    "importance_lambda",
+    "batch_size",
+    "epochs",
+    "pair_weights",
+    "classes_per_task",
+    "tasks",
+    "pairs",
+    "kwta_threshold",
+    "smas_norm",
+    "class_mask",
+    "gelu",
+)
+"""Flags that set one setting each, where they are given."""
 
 
 def main(argv=None):
@@ -56,6 +73,7 @@ def train(args):
     """The runs that the flags ask for."""
     check_combination(args)
     from minipw import datasets, report
+    from minipw.settings import resolve
     from minipw.train import Run, run
 
     if args.plot:
@@ -69,7 +87,16 @@ def train(args):
     dataset = datasets.load(
         args.dataset or "mnist", data_dir=args.data_dir, named=args.dataset is not None
     )
-    settings, source = resolve(args, dataset)
+    settings, source = resolve(
+        dataset,
+        args.exp,
+        args.multi_head,
+        args.backbone,
+        args.head,
+        args.rule,
+        args.protocol,
+        given_settings(args),
+    )
     cell = (settings.experiment, dataset.name, settings.multi_head)
     paper = printed_accuracy(
         *cell, settings.backbone, settings.head, settings.rule, settings.batch_size
@@ -134,52 +161,10 @@ def check_combination(args):
             raise InputError(f"{flag} has no effect without {needs}: leave it out")
 
 
-def resolve(args, dataset):
-    """Settings from the flags, the protocol and the released settings.
-
-    Returns
-    -------
-    settings : Settings
-    source : str
-        Where the unset ones came from, for the reader.
-    """
-    from minipw.train import Settings
-
-    backbone = args.backbone or ("mlp-700-1" if args.head == "pairwise" else "mlp-1000-1")
-    defaults, nearest = released_settings(
-        args.exp, dataset.name, args.multi_head, backbone, args.head, args.rule
-    )
-    values = {**defaults, **PROTOCOLS[args.protocol]}
-    given = {
-        key: value
-        for key in (*values, "classes_per_task", "tasks")
-        if (value := getattr(args, key)) is not None
-    }
-    settings = Settings(
-        experiment=args.exp,
-        dataset=dataset.name,
-        backbone=backbone,
-        head=args.head,
-        rule=args.rule,
-        multi_head=args.multi_head,
-        **{**values, **given},
-    )
-    source = f"nearest released: {nearest}" if nearest else "released with the paper"
-    if args.protocol != "released":
-        source += f"; protocol {args.protocol}"
-    if given:
-        flags = (key.removeprefix("importance_").replace("_", "-") for key in given)
-        source += "; given: " + ", ".join(flags)
-    architecture = settings.architecture(dataset)
-    exist = architecture.units * (architecture.units - 1) // 2
-    own_pairs = settings.pairs == "distinct" or (nearest and backbone not in nearest.split())
-    if "pair_weights" not in given and args.head == "pairwise" and own_pairs:
-        # A default never asks for more pairs than there are.
-        fitting = exist // dataset.classes * dataset.classes
-        if fitting < settings.pair_weights:
-            settings = replace(settings, pair_weights=fitting)
-            source += f"; pair weights {fitting:,}, all pairs that exist"
-    return settings, source
+def given_settings(args):
+    """The settings that flags set, by name."""
+    values = {key: getattr(args, key) for key in GIVEN}
+    return {key: value for key, value in values.items() if value is not None}
 
 
 def progress_bar(steps, quiet):

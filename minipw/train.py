@@ -2,77 +2,20 @@
 
 import math
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 
 import numpy as np
 
 from minipw import InputError, __version__, metrics
-from minipw.architecture import Architecture
 from minipw.backend import THREADS
 from minipw.model import Network
 from minipw.nn.loss import mask_logits
-from minipw.rules import Rule, update, zero_importance
+from minipw.rules import update, zero_importance
 from minipw.streams import EXPERIMENTS, seed_generators
 
 EVALUATION_BATCH = 2000
 RECORD_FORMAT = 1
 """Of the record of a run, in case a later one differs."""
-
-
-@dataclass(frozen=True)
-class Settings:
-    """Everything that decides a run but its seed. The words are those of the flags.
-
-    experiment : {"split", "permuted", "iid"}
-    dataset : str
-    multi_head : bool
-        Loss and evaluation see only the classes of the task.
-    classes_per_task, tasks : int
-        Of split and of permuted streams.
-    learning_rate, density, importance_lambda : float
-    batch_size, epochs, pair_weights : int
-    pairs, kwta_threshold, gelu : as in `Architecture`
-    smas_norm : as in `Rule`
-    class_mask : {"zero", "exclude"}, `masking` of the loss
-    """
-
-    experiment: str
-    dataset: str
-    backbone: str
-    head: str
-    rule: str
-    multi_head: bool
-    learning_rate: float
-    density: float
-    importance_lambda: float
-    batch_size: int
-    epochs: int
-    pair_weights: int | None
-    classes_per_task: int = 2
-    tasks: int = 10
-    pairs: str = "released"
-    kwta_threshold: str = "k"
-    smas_norm: str = "mean"
-    class_mask: str = "zero"
-    gelu: str = "tanh"
-
-    def architecture(self, dataset):
-        """The description of the network for a data set."""
-        return Architecture(
-            dataset.shape,
-            dataset.classes,
-            self.backbone,
-            self.head,
-            self.density,
-            self.pair_weights,
-            self.pairs,
-            self.kwta_threshold,
-            self.gelu,
-        )
-
-    def learning_rule(self):
-        """The rule with its constants."""
-        return Rule(self.rule, self.learning_rate, self.importance_lambda, self.smas_norm)
 
 
 class Run:

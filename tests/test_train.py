@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from minipw import InputError
-from minipw.train import Run, Settings, run
+from minipw.settings import Settings
+from minipw.train import Run, run
 
 BASE = Settings(
     experiment="split",

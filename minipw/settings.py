@@ -1,0 +1,121 @@
+"""What decides a run, and where what is not said comes from."""
+
+from dataclasses import dataclass, replace
+
+from minipw.architecture import Architecture
+from minipw.paper import PROTOCOLS, released_settings
+from minipw.rules import Rule
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Everything that decides a run but its seed. The words are those of the flags.
+
+    experiment : {"split", "permuted", "iid"}
+    dataset : str
+    multi_head : bool
+        Loss and evaluation see only the classes of the task.
+    classes_per_task, tasks : int
+        Of split and of permuted streams.
+    learning_rate, density, importance_lambda : float
+    batch_size, epochs, pair_weights : int
+    pairs, kwta_threshold, gelu : as in `Architecture`
+    smas_norm : as in `Rule`
+    class_mask : {"zero", "exclude"}, `masking` of the loss
+    """
+
+    experiment: str
+    dataset: str
+    backbone: str
+    head: str
+    rule: str
+    multi_head: bool
+    learning_rate: float
+    density: float
+    importance_lambda: float
+    batch_size: int
+    epochs: int
+    pair_weights: int | None
+    classes_per_task: int = 2
+    tasks: int = 10
+    pairs: str = "released"
+    kwta_threshold: str = "k"
+    smas_norm: str = "mean"
+    class_mask: str = "zero"
+    gelu: str = "tanh"
+
+    def architecture(self, dataset):
+        """The description of the network for a data set."""
+        return Architecture(
+            dataset.shape,
+            dataset.classes,
+            self.backbone,
+            self.head,
+            self.density,
+            self.pair_weights,
+            self.pairs,
+            self.kwta_threshold,
+            self.gelu,
+        )
+
+    def learning_rule(self):
+        """The rule with its constants."""
+        return Rule(self.rule, self.learning_rate, self.importance_lambda, self.smas_norm)
+
+
+def resolve(
+    dataset,
+    experiment,
+    multi_head=False,
+    backbone=None,
+    head="pairwise",
+    rule="adagrad",
+    protocol="released",
+    given=None,
+):
+    """Complete settings from what is known of a run.
+
+    Parameters
+    ----------
+    dataset : Dataset
+    experiment, multi_head, backbone, head, rule : as in `Settings`
+        No backbone means the one with 0.8M parameters for that head.
+    protocol : key of `PROTOCOLS`
+    given : dict of str
+        Settings that win over the released ones and the protocol.
+
+    Returns
+    -------
+    settings : Settings
+    source : str
+        Where the others came from, for the reader.
+    """
+    given = given or {}
+    backbone = backbone or ("mlp-700-1" if head == "pairwise" else "mlp-1000-1")
+    defaults, nearest = released_settings(
+        experiment, dataset.name, multi_head, backbone, head, rule
+    )
+    settings = Settings(
+        experiment=experiment,
+        dataset=dataset.name,
+        backbone=backbone,
+        head=head,
+        rule=rule,
+        multi_head=multi_head,
+        **{**defaults, **PROTOCOLS[protocol], **given},
+    )
+    source = f"nearest released: {nearest}" if nearest else "released with the paper"
+    if protocol != "released":
+        source += f"; protocol {protocol}"
+    if given:
+        flags = (key.removeprefix("importance_").replace("_", "-") for key in given)
+        source += "; given: " + ", ".join(flags)
+    own_pairs = settings.pairs == "distinct" or (nearest and backbone not in nearest.split())
+    if "pair_weights" not in given and head == "pairwise" and own_pairs:
+        # A default never asks for more pairs than there are.
+        units = settings.architecture(dataset).units
+        fitting = units * (units - 1) // 2 // dataset.classes * dataset.classes
+        if fitting < settings.pair_weights:
+            settings = replace(settings, pair_weights=fitting)
+            source += f"; pair weights {fitting:,}, all pairs that exist"
+    return settings, source
