@@ -27,8 +27,9 @@ class Architecture:
     backbone : str
         "mlp-WIDTH-DEPTH", "cnn-s" or "cnn-m".
     head : {"pairwise", "fc"}
-    density : float in (0, 1)
-        Share of the units before the head that k-WTA is asked to keep.
+    density : float in (0, 1), or None
+        Share of the units before the head that k-WTA is asked to keep. None leaves
+        k-WTA out.
     pair_weights : int
         Weights of the pairwise head before rounding down to a multiple of `classes`.
     pairs : {"released", "distinct"}
@@ -43,7 +44,7 @@ class Architecture:
     classes: int
     backbone: str = "mlp-700-1"
     head: str = "pairwise"
-    density: float = 0.15
+    density: float | None = 0.15
     pair_weights: int = 250_000
     pairs: str = "released"
     kwta_threshold: str = "k"
@@ -95,13 +96,15 @@ class Architecture:
 
     @property
     def winners(self):
-        """K, the units that stay active.
+        """K, the units that stay active: all of them without k-WTA.
 
         Raises
         ------
         InputError
             When no unit would win or none would lose.
         """
+        if self.density is None:
+            return self.units
         at_most_k = self.kwta_threshold == "k"
         winners = int(self.units * self.density) - at_most_k
         if not (0 < self.density < 1 and winners >= 1):

@@ -42,8 +42,10 @@ def main(argv=None):
         # The threads of backend.THREADS do more than those of the matrix products.
         os.environ.setdefault(f"{library}_NUM_THREADS", "1")
     try:
-        if args.exp is None and not args.bench:
+        if args.exp is None and not (args.bench or args.paper):
             raise InputError("nothing to do: give --exp split, permuted or iid (see --help)")
+        if args.paper:
+            return paper(args)
         from minipw.backend import THREADS, available_threads
 
         with THREADS.use(available_threads()):
@@ -62,6 +64,15 @@ def main(argv=None):
         return 130
 
 
+def paper(args):
+    """Do the runs behind a part of the paper."""
+    from minipw.reproduce import reproduce
+
+    args.out = args.out or "results"
+    args.workers = args.workers or len(os.sched_getaffinity(0))
+    return reproduce(args)
+
+
 def benchmark(args):
     """Time the training steps of a set of networks."""
     from minipw import bench
@@ -72,6 +83,7 @@ def benchmark(args):
 def train(args):
     """The runs that the flags ask for."""
     check_combination(args)
+    args.runs = args.runs or 1
     from minipw import datasets, report
     from minipw.settings import resolve
     from minipw.train import Run, run

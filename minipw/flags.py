@@ -141,7 +141,9 @@ def parser():
     protocol.add_argument("--gelu", choices=["tanh", "exact"])
     run = p.add_argument_group("the run")
     run.add_argument("--seed", type=whole(0), default=0, metavar="N", help="of the first run (0)")
-    run.add_argument("--runs", type=whole(1), default=1, metavar="N", help="seeds, one by one (1)")
+    run.add_argument(
+        "--runs", type=whole(1), metavar="N", help="seeds (1; --paper: the paper's number)"
+    )
     run.add_argument("--data-dir", metavar="DIR", help="where data sets lie or are downloaded to")
     run.add_argument(
         "--out", metavar="DIR", help="append each result to DIR; a run found there is not repeated"
@@ -149,5 +151,18 @@ def parser():
     run.add_argument("--plot", metavar="FILE", help="draw the first run (.png, .svg or .pdf)")
     run.add_argument("--json", action="store_true", help="one JSON object a run on standard output")
     run.add_argument("--quiet", action="store_true", help="the accuracy alone")
+    run.add_argument(
+        "--workers", type=whole(1), metavar="N", help="processes that share --paper's runs (cores)"
+    )
+    paper = p.add_argument_group("the paper, table by table")
+    paper.add_argument(
+        "--paper",
+        metavar="PART",
+        help="table1 to table5, sparsity, curves, cifar or all: do the runs that --out lacks",
+    )
+    paper.add_argument(
+        "--only", metavar="TEXT", help='the cells with these words: "mlp-700-1 pairwise"'
+    )
+    paper.add_argument("--cluster", metavar="ADDRESS", help="a dask scheduler, tcp://host:port")
     run.add_argument("--bench", action="store_true", help="time training steps and stop")
     return p

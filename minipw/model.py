@@ -126,7 +126,9 @@ class Network:
             x, gelu_cache = gelu_forward(x, self.approximate_gelu)
             caches.append((cache, gelu_cache))
         x = x.reshape(*lead, -1)  # (..., B, H)
-        x, kwta_cache = kwta_forward(x, self.winners)
+        kwta_cache = None
+        if self.architecture.density is not None:
+            x, kwta_cache = kwta_forward(x, self.winners)
         w = self.parameters["head"]
         if self.pairs is None:
             logits, head_cache = dense_forward(x, w)
@@ -154,7 +156,8 @@ class Network:
             dx, gradients["head"] = dense_backward(dlogits, head_cache)
         else:
             dx, gradients["head"] = pairwise_backward(dlogits, head_cache)
-        dx = kwta_backward(dx, kwta_cache)  # (..., B, H)
+        if kwta_cache is not None:
+            dx = kwta_backward(dx, kwta_cache)  # (..., B, H)
         if self.layers[-1][2] is not None:
             dx = dx.reshape(*dx.shape[:-1], *layer_caches[-1][1][0].shape[-3:])
         for n in reversed(range(len(self.layers))):

@@ -83,6 +83,11 @@ def result_text(record, paper=None):
     return "\n".join(lines)
 
 
+def with_error(mean, error, count):
+    """ "83.1 ± 0.4 (30)": mean, standard error unless count is 1, and the number of runs."""
+    return f"{mean:.1f} ({count})" if error is None else f"{mean:.1f} ± {error:.1f} ({count})"
+
+
 def summary_text(records, paper=None):
     """Mean accuracy over seeds with its standard error and 95 % interval."""
     mean, error, half_width = mean_and_interval([record["accuracy"] for record in records])

@@ -1,17 +1,28 @@
 """The store of finished runs: one line of JSON each, in a file that only grows."""
 
 import contextlib
+import dataclasses
 import json
 import os
 from pathlib import Path
 
 from minipw import InputError
+from minipw.settings import Settings
 from minipw.train import RECORD_FORMAT
+
+DEFAULTS = {
+    field.name: field.default
+    for field in dataclasses.fields(Settings)
+    if field.default is not dataclasses.MISSING
+}
 
 
 def run_key(settings, seed, dataset):
-    """What makes two runs the same: every setting, the seed and the data used."""
-    return json.dumps([settings, seed, dataset], sort_keys=True)
+    """What makes two runs the same: every setting, the seed and the data used.
+
+    A setting that an older record does not have had its default value then.
+    """
+    return json.dumps([{**DEFAULTS, **settings}, seed, dataset], sort_keys=True)
 
 
 class Store:

@@ -17,11 +17,14 @@ class Settings:
         Loss and evaluation see only the classes of the task.
     classes_per_task, tasks : int
         Of split and of permuted streams.
-    learning_rate, density, importance_lambda : float
+    learning_rate, importance_lambda : float
+    density : float, or None for a head without k-WTA before it
     batch_size, epochs, pair_weights : int
     pairs, kwta_threshold, gelu : as in `Architecture`
     smas_norm : as in `Rule`
     class_mask : {"zero", "exclude"}, `masking` of the loss
+    evaluate_every : int
+        Steps between two points of the learning curve; 0 draws none.
     """
 
     experiment: str
@@ -31,7 +34,7 @@ class Settings:
     rule: str
     multi_head: bool
     learning_rate: float
-    density: float
+    density: float | None
     importance_lambda: float
     batch_size: int
     epochs: int
@@ -43,6 +46,7 @@ class Settings:
     smas_norm: str = "mean"
     class_mask: str = "zero"
     gelu: str = "tanh"
+    evaluate_every: int = 0
 
     def architecture(self, dataset):
         """The description of the network for a data set."""

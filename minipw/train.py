@@ -3,6 +3,7 @@
 import math
 import time
 from dataclasses import asdict
+from itertools import islice
 
 import numpy as np
 
@@ -14,12 +15,23 @@ from minipw.rules import update, zero_importance
 from minipw.streams import EXPERIMENTS, seed_generators
 
 EVALUATION_BATCH = 2000
+CURVE_SAMPLES = 2000
+"""Test images a task that each point of a learning curve is measured on."""
 RECORD_FORMAT = 1
 """Of the record of a run, in case a later one differs."""
 
 
 class Run:
     """The state of a run between two steps.
+
+    Attributes
+    ----------
+    matrix : list of rows of the accuracy matrix so far
+    curve : list of [step, accuracies on the tasks seen so far], per cent
+    steps, correct : int
+        Steps done, and samples predicted correctly before they were learned.
+    tasks_done, batches_done : int
+        Whole tasks, and batches of the next one.
 
     Parameters
     ----------
@@ -58,6 +70,10 @@ class Run:
                 f"samples of task '{smallest.name}': use --batch-size {smallest.train.size} or less"
             )
 
+        self.matrix, self.curve = [], []
+        self.steps = self.correct = self.tasks_done = self.batches_done = 0
+        self.samples_state = None  # of `samples` before the task in progress
+
     @property
     def total_steps(self):
         """Training steps of the whole run."""
@@ -67,6 +83,33 @@ class Run:
     def mask(self, task):
         """The classes that loss and evaluation see: all of them (None) in single-head."""
         return task.classes if self.settings.multi_head else None
+
+    def learn(self, after_step):
+        """Go on to the end of the stream.
+
+        Parameters
+        ----------
+        after_step : callable of this run
+            Called after every step and every test; may raise to leave.
+        """
+        if not self.matrix:
+            self.matrix.append(self.evaluate(after_step))
+        while self.tasks_done < len(self.tasks):
+            task = self.tasks[self.tasks_done]
+            if self.samples_state is None:
+                self.samples_state = self.samples.bit_generator.state
+            batches = task.batches(self.samples, self.settings.batch_size, self.settings.epochs)
+            for rows in islice(batches, self.batches_done, None):
+                self.correct += self.step(task, rows, self.steps + 1)
+                self.steps += 1
+                self.batches_done += 1
+                if self.settings.evaluate_every and self.steps % self.settings.evaluate_every == 0:
+                    seen = self.tasks[: self.tasks_done + 1]
+                    point = [self.accuracy(task, CURVE_SAMPLES) for task in seen]
+                    self.curve.append([self.steps, point])
+                after_step(self)
+            self.matrix.append(self.evaluate(after_step))
+            self.tasks_done, self.batches_done, self.samples_state = self.tasks_done + 1, 0, None
 
     def step(self, task, rows, number):
         """Test on a batch, then train on it.
@@ -113,22 +156,61 @@ class Run:
             f"use a smaller learning rate (--learning-rate {self.settings.learning_rate / 10:g})"
         )
 
-    def evaluate(self):
+    def evaluate(self, after_step=None):
         """Accuracy on every task's test images, per cent: list of T float."""
-        return [self.accuracy(task) for task in self.tasks]
+        row = []
+        for task in self.tasks:
+            row.append(self.accuracy(task))
+            if after_step is not None:
+                after_step(self)
+        return row
 
-    def accuracy(self, task):
-        """Accuracy on a task's test images, per cent."""
+    def accuracy(self, task, count=None):
+        """Accuracy on a task's test images, or the first `count` of them, per cent."""
+        test = task.test[:count]
         correct = 0
-        for start in range(0, task.test.size, EVALUATION_BATCH):
-            rows = task.test[start : start + EVALUATION_BATCH]
+        for start in range(0, test.size, EVALUATION_BATCH):
+            rows = test[start : start + EVALUATION_BATCH]
             x = task.inputs(self.dataset, self.dataset.x_test[rows])
             predicted = self.predict(self.network.logits(x), self.mask(task))
             correct += int((predicted == self.dataset.y_test[rows]).sum())
-        return 100 * correct / task.test.size
+        return 100 * correct / test.size
+
+    def state(self):
+        """Everything that the rest of the run depends on and its seed does not say.
+
+        Returns
+        -------
+        arrays : dict of str to ndarray
+        facts : dict
+        """
+        arrays = {f"parameter/{name}": w for name, w in self.network.parameters.items()}
+        arrays |= {f"importance/{name}": omega for name, omega in self.importance.items()}
+        return arrays, {name: getattr(self, name) for name in PROGRESS}
+
+    def restore(self, arrays, facts):
+        """Go back to what `state` returned."""
+        for name in self.importance:
+            self.network.parameters[name][...] = arrays[f"parameter/{name}"]
+            self.importance[name][...] = arrays[f"importance/{name}"]
+        for name in PROGRESS:
+            setattr(self, name, facts[name])
+        if self.samples_state is not None:
+            self.samples.bit_generator.state = self.samples_state
 
 
-def run(settings, seed, dataset, progress=None):
+PROGRESS = (
+    "matrix",
+    "curve",
+    "steps",
+    "correct",
+    "tasks_done",
+    "batches_done",
+    "samples_state",
+)
+
+
+def run(settings, seed, dataset, progress=None, keeper=None):
     """Train on a stream and measure.
 
     Parameters
@@ -137,53 +219,60 @@ def run(settings, seed, dataset, progress=None):
     seed : int
     dataset : Dataset
     progress : tqdm bar or None
-        Updated by one a step; its description names the task.
+        Its count follows the steps; its description names the task.
+    keeper : Keeper or None
+        Saves the run now and then, and takes it up where it was left.
 
     Returns
     -------
     dict
-        The record of DESIGN: settings, seed, accuracies in per cent, versions.
+        One result: settings, seed, data, accuracies in per cent, versions.
     """
-    # A loss that is not finite is reported once, with its layer, instead of by warnings.
-    with np.errstate(over="ignore", invalid="ignore"):
-        return _run(settings, seed, dataset, progress)
-
-
-def _run(settings, seed, dataset, progress):
     began = time.perf_counter()
     state = Run(settings, seed, dataset)
-    matrix, online, step = [state.evaluate()], 0, 0
-    for number, task in enumerate(state.tasks, start=1):
+    before = keeper.take_up(state) if keeper is not None else 0.0
+
+    def after_step(state):
         if progress is not None:
-            progress.set_description(f"task {number} of {len(state.tasks)}")
-        for rows in task.batches(state.samples, settings.batch_size, settings.epochs):
-            step += 1
-            online += state.step(task, rows, step)
-            if progress is not None:
-                progress.update()
-        matrix.append(state.evaluate())
-    a = np.array(matrix)
-    seen = step * settings.batch_size
+            number = min(state.tasks_done + 1, len(state.tasks))
+            progress.set_description(f"task {number} of {len(state.tasks)}", refresh=False)
+            progress.update(state.steps - progress.n)
+        if keeper is not None:
+            keeper.after_step(state, before + time.perf_counter() - began)
+
+    # A loss that is not finite is reported once, with its layer, instead of by warnings.
+    with np.errstate(over="ignore", invalid="ignore"):
+        state.learn(after_step)
+    record = result(state, before + time.perf_counter() - began)
+    if keeper is not None:
+        keeper.finish()
+    return record
+
+
+def result(state, seconds):
+    """The record of a finished run, as JSON can hold it."""
+    a = np.array(state.matrix)
     return {
         "format": RECORD_FORMAT,
-        "settings": asdict(settings),
-        "seed": seed,
-        "dataset": dataset.name,
-        "note": dataset.note,
+        "settings": asdict(state.settings),
+        "seed": state.seed,
+        "dataset": state.dataset.name,
+        "note": state.dataset.note,
         "device": "cpu",
         "threads": THREADS.count,
         "parameters": state.network.parameter_count,
         "accuracy": metrics.overall_accuracy(a, [task.test.size for task in state.tasks]),
         "average_accuracy": metrics.average_accuracy(a),
         "tasks": [task.name for task in state.tasks],
-        "task_accuracy": matrix[-1],
-        "accuracy_matrix": matrix,
+        "task_accuracy": state.matrix[-1],
+        "accuracy_matrix": state.matrix,
+        "curve": state.curve,
         "forgetting": metrics.forgetting(a),
         "backward_transfer": metrics.backward_transfer(a),
         "forward_transfer": metrics.forward_transfer(a),
-        "online_accuracy": 100 * online / seen,
-        "steps": step,
-        "seconds": time.perf_counter() - began,
+        "online_accuracy": 100 * state.correct / (state.steps * state.settings.batch_size),
+        "steps": state.steps,
+        "seconds": seconds,
         "versions": versions(),
     }
 

@@ -1,0 +1,191 @@
+"""`--paper`: the runs behind a table or figure, done where the store lacks them."""
+
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
+from minipw import InputError, datasets, report
+from minipw.bench import step_operations
+from minipw.checkpoint import StopRequest
+from minipw.metrics import mean_and_interval
+from minipw.paper.cells import cells, select
+from minipw.runs import Store, run_key
+from minipw.settings import resolve
+from minipw.workers import Item, SharedLane, execute, process_lanes
+
+
+class Plan:
+    """What a request needs: its cells with their settings, and the runs still to do.
+
+    Parameters
+    ----------
+    part, only, protocol : str
+        As on the command line.
+    runs : int or None
+        Seeds a cell; None takes the paper's number.
+    out : str
+        Folder of the store.
+    data_dir : str or None
+    """
+
+    def __init__(
+        self, part, only=None, protocol="released", runs=None, out="results", data_dir=None
+    ):
+        self.cells = []
+        self.items, self.sizes, self.stores, loaded = [], {}, {}, {}
+        known = set()
+        for cell in select(cells(part), only):
+            if cell.dataset not in loaded:
+                loaded[cell.dataset] = datasets.load(cell.dataset, data_dir=data_dir)
+            dataset = loaded[cell.dataset]
+            settings, _ = resolve(dataset, protocol=protocol, **cell.request)
+            self.cells.append((cell, settings))
+            self.sizes[settings] = estimated_seconds(settings, dataset)
+            store = self.store(out, settings)
+            for seed in range(runs or cell.runs):
+                item = Item(settings, seed, data_dir, str(Path(out) / "checkpoints"))
+                if item.key not in known and not store.find(asdict(settings), seed, dataset.name):
+                    self.items.append(item)
+                known.add(item.key)
+
+    def store(self, out, settings):
+        """The store for runs with these settings."""
+        name = f"{settings.experiment}-{settings.dataset}.jsonl"
+        if name not in self.stores:
+            self.stores[name] = Store(Path(out) / name)
+        return self.stores[name]
+
+    def records(self):
+        """All records of the opened stores."""
+        return [record for store in self.stores.values() for record in store.records]
+
+    def expected_seconds(self):
+        """Seconds that one worker needs for a run, by its settings.
+
+        The mean of the runs done so far with the same settings; where there are none,
+        the estimate, scaled as the other runs turned out.
+        """
+        measured = {}
+        for record in self.records():
+            key = run_key(record["settings"], None, record["dataset"])
+            measured.setdefault(key, []).append(record["seconds"])
+        means = {key: sum(seconds) / len(seconds) for key, seconds in measured.items()}
+        keys = {s: run_key(asdict(s), None, s.dataset) for s in self.sizes}
+        pairs = [(means[key], self.sizes[s]) for s, key in keys.items() if key in means]
+        scale = sum(a for a, _ in pairs) / sum(b for _, b in pairs) if pairs else 1.0
+        return {s: means.get(key, scale * self.sizes[s]) for s, key in keys.items()}
+
+    def close(self):
+        """Close the stores."""
+        for store in self.stores.values():
+            store.close()
+
+
+def estimated_seconds(settings, dataset):
+    """A rough guess of a run's time on one core, before anything was measured."""
+    architecture = settings.architecture(dataset)
+    tasks = settings.tasks if settings.experiment == "permuted" else 1
+    steps = tasks * settings.epochs * len(dataset.y_train) / settings.batch_size
+    products = step_operations(architecture, settings.batch_size, settings.rule) / 1e11
+    pairs = settings.batch_size * architecture.winners**2 / 2 * (settings.head == "pairwise")
+    update = 1.5e-9 * (settings.pair_weights or 0)
+    return steps * 1.3 * (1e-3 + products + 2e-8 * pairs + update)
+
+
+def duration(seconds):
+    """Seconds as people say them: "45 s", "12 min", "3 h 20 min"."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60:02d} min"
+
+
+def reproduce(args):
+    """Do the runs that the flags ask for and print each cell beside the paper's.
+
+    Returns
+    -------
+    int
+        The exit status: 0, 2 when runs failed, 130 when interrupted.
+    """
+    plan = Plan(args.paper, args.only, args.protocol, args.runs, args.out, args.data_dir)
+    try:
+        failed, stopped = work_off(plan, args)
+        for line in summary_lines(plan):
+            print(line)
+        if stopped:
+            print("interrupted: the same command goes on from here", file=sys.stderr)
+            return 130
+        return 2 if failed else 0
+    finally:
+        plan.close()
+
+
+def work_off(plan, args):
+    """Do the plan's runs, the longest first; returns the failed ones and whether stopped."""
+    from tqdm import tqdm
+
+    expected = plan.expected_seconds()
+    plan.items.sort(key=lambda item: -expected[item.settings])
+    total = sum(expected[item.settings] for item in plan.items)
+    lanes, on_stop = open_lanes(args, len(plan.items))
+    count = max(len(lanes), 1)
+    print(
+        f"{len(plan.cells)} cells, {len(plan.items)} runs to do, about {duration(total / count)} "
+        f"with {count} worker{'s' * (count > 1)}",
+        flush=True,
+    )
+    failed, left = [], dict.fromkeys(plan.items)
+    bar = tqdm(total=len(plan.items), unit=" runs", disable=args.quiet or None, file=sys.stderr)
+    with StopRequest(on_stop) as stop, bar:
+        for item, outcome in execute(plan.items, lanes, stop):
+            del left[item]
+            if isinstance(outcome, Exception):
+                failed.append(item)
+                bar.write(f"failed: seed {item.seed} of {item.settings}: {outcome}", sys.stderr)
+            else:
+                plan.store(args.out, item.settings).append(outcome)
+            expected = plan.expected_seconds()
+            seconds = sum(expected[item.settings] for item in left) / count
+            bar.set_postfix_str(f"about {duration(seconds)} left", refresh=False)
+            bar.update()
+    return failed, stop.asked
+
+
+def open_lanes(args, runs):
+    """Workers for so many runs, and what tells them to stop."""
+    if args.cluster:
+        try:
+            from distributed import Client
+        except ImportError:
+            raise InputError(
+                'a cluster needs dask: pip install "minipw[cluster]" (from a checkout: .[cluster])'
+            ) from None
+        try:
+            client = Client(args.cluster, timeout=10)
+        except (OSError, ValueError) as error:
+            raise InputError(f"no dask scheduler at {args.cluster}: {error}") from None
+        slots = sum(client.nthreads().values())
+        if not slots:
+            raise InputError(f"the scheduler at {args.cluster} has no workers: start some")
+        executor = client.get_executor(pure=False)
+        return [SharedLane(executor) for _ in range(min(slots, runs))], lambda: None
+    lanes, stop_event = process_lanes(min(args.workers, runs))
+    return lanes, stop_event.set
+
+
+def summary_lines(plan):
+    """A line a cell: label, the paper's number and ours with its error."""
+    found = {}
+    for record in plan.records():
+        key = run_key(record["settings"], None, record["dataset"])
+        found.setdefault(key, []).append(record["accuracy"])
+    width = max(len(cell.label) for cell, _ in plan.cells)
+    for cell, settings in plan.cells:
+        values = found.get(run_key(asdict(settings), None, settings.dataset), [])
+        paper = "" if cell.printed is None else f"{cell.printed:.1f}"
+        ours = "-"
+        if values:
+            mean, error, _ = mean_and_interval(values)
+            ours = report.with_error(mean, error, len(values))
+        yield f"{cell.label:{width}}  {paper:>5s} | {ours}"

@@ -1,0 +1,184 @@
+"""Many runs at once: work items handed to executors, results to the caller."""
+
+import multiprocessing
+import os
+from collections import Counter, deque
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from dataclasses import asdict, dataclass
+from functools import cache
+
+from minipw import InputError
+from minipw.checkpoint import Keeper, Stopped, path_for
+from minipw.runs import run_key
+from minipw.settings import Settings
+
+ATTEMPTS = 2
+"""Times that a run is started when its worker dies."""
+
+
+@dataclass(frozen=True)
+class Item:
+    """One run to do.
+
+    checkpoints : str or None
+        Folder for the checkpoints of unfinished runs.
+    """
+
+    settings: Settings
+    seed: int
+    data_dir: str | None = None
+    checkpoints: str | None = None
+
+    @property
+    def key(self):
+        """The key of its record in a store."""
+        return run_key(asdict(self.settings), self.seed, self.settings.dataset)
+
+
+_stop_event = None  # of this worker process, set by its parent
+
+
+def prepare_worker(stop_event, parent):
+    """Run once in every worker process: what tells it to stop."""
+    global _stop_event
+    import signal
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides
+    _stop_event = (stop_event, parent)
+
+
+def should_stop():
+    """Whether the parent wants this worker to leave its run, or is gone."""
+    if _stop_event is None:
+        return False
+    stop_event, parent = _stop_event
+    return stop_event.is_set() or os.getppid() != parent
+
+
+@cache
+def dataset_of(name, data_dir):
+    """A data set, read once a process."""
+    from minipw import datasets
+
+    return datasets.load(name, data_dir=data_dir)
+
+
+def perform(item):
+    """Do one run; the function that workers call.
+
+    Returns
+    -------
+    dict
+        The record, or None when the worker was told to stop.
+    """
+    from minipw.train import run
+
+    path = item.checkpoints and path_for(item.checkpoints, item.key)
+    keeper = Keeper(path, item.key, should_stop)
+    dataset = dataset_of(item.settings.dataset, item.data_dir)
+    try:
+        return run(item.settings, item.seed, dataset, keeper=keeper)
+    except Stopped:
+        return None
+
+
+class ProcessLane:
+    """One worker process that does one run at a time, and is replaced if it dies."""
+
+    def __init__(self, stop_event):
+        self.stop_event = stop_event
+        self.renew()
+
+    def renew(self):
+        """Start over with a fresh process."""
+        self.executor = ProcessPoolExecutor(
+            1,
+            mp_context=multiprocessing.get_context("spawn"),
+            initializer=prepare_worker,
+            initargs=(self.stop_event, os.getpid()),
+        )
+
+    def submit(self, item):
+        """Begin a run; returns its future."""
+        return self.executor.submit(perform, item)
+
+    def close(self):
+        """Wait for the process to leave."""
+        self.executor.shutdown(wait=True, cancel_futures=True)
+
+
+class SharedLane:
+    """A slot of an executor that others own, such as a cluster's."""
+
+    def __init__(self, executor):
+        self.executor = executor
+
+    def renew(self):
+        """The executor replaces its workers itself."""
+
+    def submit(self, item):
+        """Begin a run; returns its future."""
+        return self.executor.submit(perform, item)
+
+    def close(self):
+        """Leave the executor to its owner."""
+
+
+def process_lanes(count):
+    """`count` worker processes with one thread each, and the event that stops them."""
+    for library in ("OMP", "OPENBLAS", "MKL"):
+        os.environ[f"{library}_NUM_THREADS"] = "1"  # the processes inherit it
+    stop_event = multiprocessing.get_context("spawn").Event()
+    return [ProcessLane(stop_event) for _ in range(count)], stop_event
+
+
+def execute(items, lanes, stop=lambda: False):
+    """Do runs on lanes, in the order given.
+
+    Parameters
+    ----------
+    items : sequence of Item
+    lanes : list of ProcessLane or SharedLane
+    stop : callable
+        Once it says True no further run is begun.
+
+    Yields
+    ------
+    item : Item
+    outcome : dict, the record, or an exception when the run failed
+
+    Notes
+    -----
+    A worker that dies costs its run only: the run is started once more, then given
+    up, and the lane goes on with a fresh worker.
+    """
+    waiting, idle, running, attempts = deque(items), list(lanes), {}, Counter()
+    try:
+        while waiting or running:
+            if stop():
+                waiting.clear()
+            while waiting and idle:
+                lane, item = idle.pop(), waiting.popleft()
+                running[lane.submit(item)] = lane, item
+            done, _ = wait(running, return_when=FIRST_COMPLETED)
+            for future in done:
+                lane, item = running.pop(future)
+                idle.append(lane)
+                try:
+                    outcome = future.result()
+                except InputError as error:  # the run itself cannot be done
+                    outcome = error
+                except Exception as error:  # whatever took the worker away
+                    lane.renew()
+                    attempts[item] += 1
+                    if attempts[item] < ATTEMPTS and not stop():
+                        waiting.appendleft(item)
+                        continue
+                    outcome = error
+                if outcome is not None:
+                    yield item, outcome
+    finally:
+        for future in running:
+            future.cancel()
+        for lane in lanes:
+            lane.close()
