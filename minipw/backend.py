@@ -72,12 +72,15 @@ class Threads:
 THREADS = Threads()
 
 
-def available_threads():
-    """Threads that a process may use: $OMP_NUM_THREADS, or the cores it may run on."""
-    wanted = os.environ.get("OMP_NUM_THREADS", "")
-    if wanted.isdecimal() and int(wanted) > 0:
-        return int(wanted)
+def available_cores():
+    """Cores that this process may run on."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+
+
+def available_threads():
+    """Threads that a process should use: $OMP_NUM_THREADS, else its cores."""
+    wanted = os.environ.get("OMP_NUM_THREADS", "")
+    return int(wanted) if wanted.isdecimal() and int(wanted) > 0 else available_cores()
 
 
 def keep_freed_memory():

@@ -132,6 +132,13 @@ class Keeper:
         self.path, self.key, self.stop, self.interval = path, key, stop, interval
         self.saved_at = time.monotonic()
 
+    @property
+    def advice(self):
+        """What to tell whoever interrupted the run."""
+        if self.path is None:
+            return "; with --out it would have been saved"
+        return "; the same command goes on from here"
+
     def take_up(self, run):
         """Restore a run from its checkpoint, if there is one.
 

@@ -42,10 +42,14 @@ def main(argv=None):
         # The threads of backend.THREADS do more than those of the matrix products.
         os.environ.setdefault(f"{library}_NUM_THREADS", "1")
     try:
-        if args.exp is None and not (args.bench or args.paper):
+        if not (args.exp or args.bench or args.paper or args.report):
             raise InputError("nothing to do: give --exp split, permuted or iid (see --help)")
         if args.paper:
             return paper(args)
+        if args.report:
+            from minipw.tables import report
+
+            return report(args.out or "results", args.protocol)
         from minipw.backend import THREADS, available_threads
 
         with THREADS.use(available_threads()):
@@ -66,10 +70,11 @@ def main(argv=None):
 
 def paper(args):
     """Do the runs behind a part of the paper."""
+    from minipw.backend import available_cores
     from minipw.reproduce import reproduce
 
     args.out = args.out or "results"
-    args.workers = args.workers or len(os.sched_getaffinity(0))
+    args.workers = args.workers or available_cores()
     return reproduce(args)
 
 
@@ -84,12 +89,13 @@ def train(args):
     """The runs that the flags ask for."""
     check_combination(args)
     args.runs = args.runs or 1
-    from minipw import datasets, report
+    from minipw import datasets, figures, report
+    from minipw.checkpoint import Stopped, StopRequest
     from minipw.settings import resolve
     from minipw.train import Run, run
 
     if args.plot:
-        report.check_figure(args.plot)
+        figures.check_figure(args.plot)
     talk = sys.stderr if args.json else sys.stdout
 
     def say(text, always=False):
@@ -116,14 +122,19 @@ def train(args):
     state = Run(settings, args.seed, dataset)
     say(report.settings_text(state, source, dataset.name))
     records = []
-    with open_store(args, settings) as store:
+    with open_store(args, settings) as store, StopRequest() as stop:
         for seed in range(args.seed, args.seed + args.runs):
             record = store and store.find(asdict(settings), seed, dataset.name)
             if record:
                 say(f"seed {seed}: found in {store.path}")
             else:
-                with progress_bar(state.total_steps, args.quiet) as bar:
-                    record = run(settings, seed, dataset, bar)
+                keeper = keeper_for(args, settings, seed, stop)
+                try:
+                    with progress_bar(state.total_steps, args.quiet) as bar:
+                        record = run(settings, seed, dataset, bar, keeper)
+                except Stopped as stopped:
+                    print(f"interrupted at step {stopped}{keeper.advice}", file=sys.stderr)
+                    return 130
                 if store:
                     store.append(record)
             records.append(record)
@@ -136,9 +147,19 @@ def train(args):
     if args.runs > 1 or args.quiet:
         say(report.summary_text(records, paper), always=not args.json)
     if args.plot:
-        report.plot_run(records[0], report.title(settings, dataset.name), args.plot)
+        figures.plot_run(records[0], report.title(settings, dataset.name), args.plot)
         say(f"figure written to {args.plot}")
     return 0
+
+
+def keeper_for(args, settings, seed, stop):
+    """What saves a run when it is interrupted, if there is a folder for it."""
+    from minipw.checkpoint import Keeper, path_for
+    from minipw.runs import run_key
+
+    key = run_key(asdict(settings), seed, settings.dataset)
+    path = path_for(os.path.join(args.out, "checkpoints"), key) if args.out else None
+    return Keeper(path, key, stop)
 
 
 def open_store(args, settings):

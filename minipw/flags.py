@@ -163,6 +163,9 @@ def parser():
     paper.add_argument(
         "--only", metavar="TEXT", help='the cells with these words: "mlp-700-1 pairwise"'
     )
+    paper.add_argument(
+        "--report", action="store_true", help="tables and figures of what --out (results) holds"
+    )
     paper.add_argument("--cluster", metavar="ADDRESS", help="a dask scheduler, tcp://host:port")
     run.add_argument("--bench", action="store_true", help="time training steps and stop")
     return p

@@ -1,11 +1,7 @@
-"""What a person reads: settings, results and figures as text and pictures."""
+"""What a person reads of a run: its settings and its results."""
 
-import os
-
-from minipw import InputError
 from minipw.metrics import mean_and_interval
 
-FIGURE_FORMATS = (".png", ".svg", ".pdf")
 RULE_NAMES = {"adagrad": "Adagrad", "s-mas": "S-MAS", "sgd": "SGD"}
 
 
@@ -96,77 +92,3 @@ def summary_text(records, paper=None):
         text += f" ± {error:.2f} (standard error), 95 % interval ± {half_width:.2f}"
     text += f", {len(records)} run{'s' * (len(records) > 1)}"
     return text + ("" if paper is None else f"   (paper: {paper:g} %)")
-
-
-def pyplot():
-    """matplotlib.pyplot on the Agg canvas, which needs no screen.
-
-    Raises
-    ------
-    InputError
-        When matplotlib is not installed.
-    """
-    try:
-        import matplotlib
-    except ImportError:
-        raise InputError(
-            'a figure needs matplotlib: pip install "minipw[plot]" (from a checkout: .[plot])'
-        ) from None
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    return plt
-
-
-def check_figure(path):
-    """Raise InputError when a figure could not be written to `path` later."""
-    pyplot()
-    folder = os.path.dirname(path) or "."
-    if not path.endswith(FIGURE_FORMATS):
-        raise InputError(f"figure {path}: name it {' or '.join(FIGURE_FORMATS)}")
-    if not (os.path.isdir(folder) and os.access(folder, os.W_OK)):
-        raise InputError(
-            f"figure {path}: {folder} is no folder that can be written; choose another"
-        )
-
-
-def plot_run(record, heading, path):
-    """Accuracy over the stream and the accuracy matrix of one run, as a picture.
-
-    Parameters
-    ----------
-    record : dict from `train.run`
-    heading : str
-    path : str ending in .png, .svg or .pdf
-    """
-    plt = pyplot()
-    matrix = record["accuracy_matrix"]
-    tasks = len(matrix[0])
-    figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4.6), layout="constrained")
-    figure.suptitle(heading)
-
-    learned = range(1, tasks + 1)
-    seen = [sum(matrix[t][:t]) / t for t in learned]
-    left.plot(learned, seen, "o-", color="#0072b2", label="mean of the tasks seen so far")
-    first = [matrix[t][0] for t in learned]
-    left.plot(learned, first, "s--", color="#d55e00", label="first task")
-    left.set(xlabel="tasks learned", ylabel="test accuracy (%)", ylim=(0, 102))
-    left.set_xticks(list(learned))
-    left.grid(alpha=0.3)
-    left.legend(loc="lower left")
-
-    shown = right.imshow(matrix, vmin=0, vmax=100, cmap="cividis", aspect="auto")
-    right.set(xlabel="tested on task", ylabel="tasks learned", title="accuracy matrix")
-    right.set_xticks(range(tasks), [str(n + 1) for n in range(tasks)])
-    right.set_yticks(range(tasks + 1))
-    for t, row in enumerate(matrix):
-        for j, value in enumerate(row):
-            color = "white" if value < 50 else "black"
-            right.text(j, t, f"{value:.0f}", ha="center", va="center", color=color, fontsize=8)
-    figure.colorbar(shown, ax=right, label="test accuracy (%)")
-    try:
-        figure.savefig(path, dpi=150)
-    except (OSError, ValueError) as error:
-        raise InputError(f"cannot write the figure {path}: {error}") from None
-    finally:
-        plt.close(figure)

@@ -13,6 +13,22 @@ DATASETS = {
 }
 """Experiment and data set of each word in the tables of facts."""
 
+
+@dataclass(frozen=True)
+class Outline:
+    """What settings depend on in a data set, without its images."""
+
+    name: str
+    shape: tuple
+    classes: int
+
+
+OUTLINES = {
+    "mnist": Outline("mnist", (28, 28, 1), 10),
+    "fashion-mnist": Outline("fashion-mnist", (28, 28, 1), 10),
+    "cifar-10": Outline("cifar-10", (32, 32, 3), 10),
+}
+
 BATCH_ROWS = {
     64: (("0.01", {}), ("0.1", {"importance_lambda": 0.1})),
     16: (("0.01", {"batch_size": 16, "importance_lambda": 0.01}),),

@@ -1,0 +1,214 @@
+"""`--report`: the paper's tables with measured runs beside its numbers."""
+
+import csv
+import math
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from minipw import InputError, figures
+from minipw.metrics import mean_and_interval
+from minipw.paper.cells import OUTLINES, cells
+from minipw.report import with_error
+from minipw.runs import Store, run_key
+from minipw.settings import resolve
+
+PAPER_ERROR = 0.4
+"""Mean standard error of the paper's results, in points (section 4.1.1)."""
+TITLES = {
+    "table1": "Table 1: Split MNIST",
+    "table2": "Table 2: Split Fashion-MNIST",
+    "table3": "Table 3: Permuted MNIST",
+    "table4": "Table 4: Split MNIST with SGD",
+    "table5": "Table 5: single-head Split MNIST over the batch size",
+    "cifar": "Appendix: Split CIFAR-10",
+}
+RULES = {"adagrad": "Adagrad", "s-mas": "S-MAS", "sgd": "SGD"}
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A cell of a table: the paper's accuracy and the measured ones, per cent."""
+
+    printed: float | None
+    values: tuple
+
+    def differs(self):
+        """Whether the difference is beyond two standard errors of itself."""
+        if self.printed is None or len(self.values) < 2:
+            return False
+        mean, error, _ = mean_and_interval(self.values)
+        return abs(mean - self.printed) > 2 * math.hypot(error, PAPER_ERROR)
+
+    def __str__(self):
+        paper = "-" if self.printed is None else f"{self.printed:.1f}"
+        ours = "-"
+        if self.values:
+            mean, error, _ = mean_and_interval(self.values)
+            ours = with_error(mean, error, len(self.values))
+        return f"{paper} | {ours}{' *' * self.differs()}"
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of the paper: `rows` maps a row's label to its entries by column."""
+
+    part: str
+    columns: tuple
+    rows: dict
+
+    def lines(self):
+        """Header and rows as lists of str."""
+        yield ["network and head", *self.columns]
+        for label, entries in self.rows.items():
+            yield [label, *(str(entries.get(column, "")) for column in self.columns)]
+
+
+def read_records(folder):
+    """Accuracies and curves of every record in a folder's stores.
+
+    Returns
+    -------
+    dict of str to list of dict
+        Records by the key of their settings, ordered by seed.
+    """
+    paths = sorted(Path(folder).glob("*.jsonl"))
+    if not paths:
+        raise InputError(f"{folder} holds no results: run --paper first, or give --out")
+    found = {}
+    for path in paths:
+        with Store(path) as store:
+            for record in store.records:
+                key = run_key(record["settings"], None, record["dataset"])
+                found.setdefault(key, {})[record["seed"]] = record
+    return {key: [by_seed[seed] for seed in sorted(by_seed)] for key, by_seed in found.items()}
+
+
+def records_of(cell, records, protocol):
+    """The records of a cell of the paper."""
+    settings, _ = resolve(OUTLINES[cell.dataset], protocol=protocol, **cell.request)
+    return records.get(run_key(asdict(settings), None, cell.dataset), [])
+
+
+def build_table(part, records, protocol):
+    """A table of the paper with what is measured of it."""
+    columns, rows = {}, {}
+    for cell in cells(part):
+        request, given = cell.request, cell.request["given"]
+        row, column = f"{request['backbone']} {request['head']}", RULES[request["rule"]]
+        mode = "multi-head" if request["multi_head"] else "single-head"
+        if part in ("table1", "table2", "cifar"):
+            column = f"{mode} {column}"
+        elif part == "table4":
+            column = mode
+        elif part == "table5":
+            row = f"batch {given.get('batch_size', 64)}, {column}"
+            row += f", lambda {given.get('importance_lambda', 0.01):g}" * (column == "S-MAS")
+            column = "accuracy"
+        values = tuple(r["accuracy"] for r in records_of(cell, records, protocol))
+        columns[column] = None
+        rows.setdefault(row, {})[column] = Entry(cell.printed, values)
+    return Table(part, tuple(columns), rows)
+
+
+def as_text(table):
+    """A table for a terminal."""
+    lines = list(table.lines())
+    widths = [max(len(line[n]) for line in lines) for n in range(len(lines[0]))]
+    body = (
+        "  ".join(cell.ljust(w) for cell, w in zip(line, widths, strict=True)) for line in lines
+    )
+    return "\n".join([TITLES[table.part], *(line.rstrip() for line in body)])
+
+
+def as_markdown(table):
+    """A table for a README."""
+    lines = [[cell.replace("|", "/") for cell in line] for line in table.lines()]
+    lines.insert(1, ["---"] * len(lines[0]))
+    return "\n".join([f"**{TITLES[table.part]}**", "", *(f"| {' | '.join(r)} |" for r in lines)])
+
+
+def as_latex(table):
+    """A table for a paper."""
+    lines = [
+        [cell.replace("±", r"$\pm$").replace("*", r"$^*$") for cell in line]
+        for line in table.lines()
+    ]
+    body = [" & ".join(line).replace("|", "/") + r" \\" for line in lines]
+    body.insert(1, r"\hline")
+    columns = "l" * len(lines[0])
+    caption = TITLES[table.part]
+    head = [r"\begin{table}", rf"\caption{{{caption}: paper / ours $\pm$ standard error (runs)}}"]
+    return "\n".join(
+        [*head, rf"\begin{{tabular}}{{{columns}}}", *body, r"\end{tabular}", r"\end{table}"]
+    )
+
+
+def write_csv(tables, path):
+    """Every cell as a row of numbers."""
+    with open(path, "w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        names = ("mean", "standard_error", "interval_half_width", "runs", "differs")
+        writer.writerow(["table", "row", "column", "paper", *names])
+        for table in tables:
+            for label, entries in table.rows.items():
+                for column, entry in entries.items():
+                    numbers = mean_and_interval(entry.values) if entry.values else (None,) * 3
+                    counts = (len(entry.values), int(entry.differs()))
+                    writer.writerow([table.part, label, column, entry.printed, *numbers, *counts])
+
+
+def draw(records, protocol, folder):
+    """The two figures, as far as runs for them were done; the paths written."""
+    written, lines, curves = [], {}, {}
+    for cell in cells("sparsity"):
+        for record in records_of(cell, records, protocol):
+            label = f"{cell.request['backbone']} {cell.request['head']}"
+            point = (cell.request["given"]["density"], record["accuracy"])
+            lines.setdefault(label, []).append(point)
+    for cell in cells("curves"):
+        for record in records_of(cell, records, protocol)[:1]:
+            name = cell.label.removeprefix("curves ")
+            curves[name] = (record["steps"] / len(record["tasks"]), record["curve"])
+    for name, data, plot in (
+        ("sparsity", lines, figures.plot_sparsity),
+        ("curves", curves, figures.plot_curves),
+    ):
+        if data:
+            paths = [str(Path(folder) / f"{name}{ending}") for ending in (".png", ".svg")]
+            plot(data, paths)
+            written += paths
+    return written
+
+
+def report(folder, protocol="released"):
+    """Print every table that has measured cells, and write all formats beside the store.
+
+    Returns
+    -------
+    int
+        The exit status, 0.
+    """
+    records = read_records(folder)
+    tables = [build_table(part, records, protocol) for part in TITLES]
+    tables = [t for t in tables if any(e.values for row in t.rows.values() for e in row.values())]
+    note = (
+        "paper | ours ± standard error (runs), accuracy in per cent; * differs by more than two\n"
+        f"standard errors of the difference, the paper's taken as {PAPER_ERROR}"
+    )
+    print("\n\n".join([*map(as_text, tables), note]))
+    seconds = sum(record["seconds"] for runs in records.values() for record in runs)
+    count = sum(map(len, records.values()))
+    print(f"{count} runs, {seconds / 3600:.1f} hours of one core")
+    out = Path(folder)
+    try:
+        write_csv(tables, out / "tables.csv")
+        (out / "tables.md").write_text("\n\n".join(map(as_markdown, tables)) + f"\n\n{note}\n")
+        (out / "tables.tex").write_text("\n\n".join(map(as_latex, tables)) + "\n")
+    except OSError as error:
+        raise InputError(f"cannot write to {folder}: {error.strerror}") from None
+    try:
+        draw(records, protocol, folder)
+    except InputError as error:
+        print(f"no figures: {error}", file=sys.stderr)
+    return 0
