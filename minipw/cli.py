@@ -42,7 +42,7 @@ def main(argv=None):
         # The threads of backend.THREADS do more than those of the matrix products.
         os.environ.setdefault(f"{library}_NUM_THREADS", "1")
     try:
-        if not (args.exp or args.bench or args.paper or args.report):
+        if not (args.exp or args.bench or args.paper or args.report or args.settings):
             raise InputError("nothing to do: give --exp split, permuted or iid (see --help)")
         if args.paper:
             return paper(args)
@@ -86,9 +86,9 @@ def benchmark(args):
 
 
 def train(args):
-    """The runs that the flags ask for."""
+    """The runs, or the search, that the flags ask for."""
+    from_file = take_settings(args)
     check_combination(args)
-    args.runs = args.runs or 1
     from minipw import datasets, figures, report
     from minipw.checkpoint import Stopped, StopRequest
     from minipw.settings import resolve
@@ -113,8 +113,11 @@ def train(args):
         args.head,
         args.rule,
         args.protocol,
-        given_settings(args),
+        {**from_file, **given_settings(args)},
     )
+    if args.tune:
+        return tune(args, settings, dataset, say)
+    args.runs = args.runs or 1
     cell = (settings.experiment, dataset.name, settings.multi_head)
     paper = printed_accuracy(
         *cell, settings.backbone, settings.head, settings.rule, settings.batch_size
@@ -149,6 +152,52 @@ def train(args):
     if args.plot:
         figures.plot_run(records[0], report.title(settings, dataset.name), args.plot)
         say(f"figure written to {args.plot}")
+    return 0
+
+
+def take_settings(args):
+    """Fill in what no flag gave from the file of --settings.
+
+    Returns
+    -------
+    dict
+        The settings of the file that have flags of their own name.
+    """
+    values = {}
+    if args.settings:
+        from minipw.tune import read_settings
+
+        values = read_settings(args.settings)
+    args.exp = args.exp or values.get("experiment")
+    args.dataset = args.dataset or values.get("dataset")
+    args.backbone = args.backbone or values.get("backbone")
+    args.head = args.head or values.get("head", "pairwise")
+    args.rule = args.rule or values.get("rule", "adagrad")
+    args.multi_head = args.multi_head or values.get("multi_head", False)
+    if args.exp is None:
+        raise InputError("nothing to do: give --exp split, permuted or iid (see --help)")
+    return {key: values[key] for key in GIVEN if key in values}
+
+
+def tune(args, settings, dataset, say):
+    """Search settings and write the best to a file that --settings reads."""
+    from minipw.backend import available_cores
+    from minipw.tune import tune
+
+    args.out = args.out or "runs"
+    args.workers = args.workers or available_cores()
+    chosen = tune(settings, dataset, args, say)
+    if chosen is None:
+        print("interrupted: the same command goes on from here", file=sys.stderr)
+        return 130
+    text = json.dumps(chosen, indent=2) + "\n"
+    try:
+        Path(args.tune).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"cannot write {args.tune}: {error.strerror}") from None
+    if args.json:
+        print(json.dumps(chosen))
+    say(f"best settings written to {args.tune}: use them with --settings {args.tune}")
     return 0
 
 

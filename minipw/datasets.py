@@ -6,7 +6,7 @@ where a download lands, is in data/README.md.
 
 import os
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -88,6 +88,23 @@ class Dataset:
     def shape(self):
         """Shape of one sample: (height, width, channels) or (D,)."""
         return self.x_train.shape[1:]
+
+    def hold_out(self, share):
+        """The data set that tests on the first `share` of each class's training samples.
+
+        The rest of them is what it trains on; the real test set does not occur in it.
+        """
+        held = np.zeros(len(self.y_train), bool)
+        for label in range(self.classes):
+            rows = np.flatnonzero(self.y_train == label)
+            held[rows[: round(share * rows.size)]] = True
+        return replace(
+            self,
+            x_train=self.x_train[~held],
+            y_train=self.y_train[~held],
+            x_test=self.x_train[held],
+            y_test=self.y_train[held],
+        )
 
     def batch(self, x):
         """Samples as float32: (x / 255 - mean) / std for pixels, other values as they are."""

@@ -68,6 +68,11 @@ def real(low, above=False):
     return parse
 
 
+def numbers(text):
+    """A parser of numbers above 0, separated by commas."""
+    return [real(0, above=True)(word) for word in text.split(",")]
+
+
 def parser():
     """The parser of every flag."""
     p = Parser(
@@ -97,7 +102,7 @@ def parser():
     )
     what.add_argument("--tasks", type=whole(1), metavar="N", help="permuted: permutations (10)")
     network = p.add_argument_group("the network")
-    network.add_argument("--head", choices=["pairwise", "fc"], default="pairwise")
+    network.add_argument("--head", choices=["pairwise", "fc"], help="pairwise unless given")
     network.add_argument(
         "--backbone",
         metavar="NAME",
@@ -114,7 +119,9 @@ def parser():
         help="share of the last hidden units that k-WTA keeps, in (0, 1)",
     )
     learning = p.add_argument_group("learning")
-    learning.add_argument("--rule", choices=["adagrad", "s-mas", "sgd"], default="adagrad")
+    learning.add_argument(
+        "--rule", choices=["adagrad", "s-mas", "sgd"], help="adagrad unless given"
+    )
     learning.add_argument("--learning-rate", type=real(0, above=True), metavar="F")
     learning.add_argument(
         "--lambda",
@@ -152,7 +159,10 @@ def parser():
     run.add_argument("--json", action="store_true", help="one JSON object a run on standard output")
     run.add_argument("--quiet", action="store_true", help="the accuracy alone")
     run.add_argument(
-        "--workers", type=whole(1), metavar="N", help="processes that share --paper's runs (cores)"
+        "--workers",
+        type=whole(1),
+        metavar="N",
+        help="processes that share the runs of --paper and --tune (one a core)",
     )
     paper = p.add_argument_group("the paper, table by table")
     paper.add_argument(
@@ -166,6 +176,20 @@ def parser():
     paper.add_argument(
         "--report", action="store_true", help="tables and figures of what --out (results) holds"
     )
+    search = p.add_argument_group("settings for your own data")
+    search.add_argument(
+        "--tune",
+        metavar="FILE",
+        help="search learning rate and density on a held-out tenth of the training set, "
+        "write the best settings to FILE (.json)",
+    )
+    search.add_argument(
+        "--learning-rates", type=numbers, metavar="F,F", help="to search (the released ones)"
+    )
+    search.add_argument(
+        "--densities", type=numbers, metavar="F,F", help="to search (the released ones)"
+    )
+    search.add_argument("--settings", metavar="FILE", help="settings to use where no flag is given")
     paper.add_argument("--cluster", metavar="ADDRESS", help="a dask scheduler, tcp://host:port")
     run.add_argument("--bench", action="store_true", help="time training steps and stop")
     return p

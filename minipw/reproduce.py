@@ -123,8 +123,6 @@ def reproduce(args):
 
 def work_off(plan, args):
     """Do the plan's runs, the longest first; returns the failed ones and whether stopped."""
-    from tqdm import tqdm
-
     expected = plan.expected_seconds()
     plan.items.sort(key=lambda item: -expected[item.settings])
     total = sum(expected[item.settings] for item in plan.items)
@@ -135,19 +133,45 @@ def work_off(plan, args):
         f"with {count} worker{'s' * (count > 1)}",
         flush=True,
     )
-    failed, left = [], dict.fromkeys(plan.items)
-    bar = tqdm(total=len(plan.items), unit=" runs", disable=args.quiet or None, file=sys.stderr)
+    left = dict.fromkeys(plan.items)
+
+    def keep(item, record):
+        del left[item]
+        plan.store(args.out, item.settings).append(record)
+        expected = plan.expected_seconds()
+        seconds = sum(expected[item.settings] for item in left) / count
+        return f"about {duration(seconds)} left"
+
+    return work_items(plan.items, lanes, on_stop, args.quiet, keep)
+
+
+def work_items(items, lanes, on_stop, quiet, keep):
+    """Do runs under one progress bar.
+
+    Parameters
+    ----------
+    items : list of Item
+    lanes, on_stop : from `open_lanes`
+    quiet : bool
+    keep : callable of an item and its record
+        Stores it; what it returns is shown beside the bar.
+
+    Returns
+    -------
+    failed : list of Item
+    stopped : bool
+    """
+    from tqdm import tqdm
+
+    failed = []
+    bar = tqdm(total=len(items), unit=" runs", disable=quiet or None, file=sys.stderr)
     with StopRequest(on_stop) as stop, bar:
-        for item, outcome in execute(plan.items, lanes, stop):
-            del left[item]
+        for item, outcome in execute(items, lanes, stop):
             if isinstance(outcome, Exception):
                 failed.append(item)
                 bar.write(f"failed: seed {item.seed} of {item.settings}: {outcome}", sys.stderr)
             else:
-                plan.store(args.out, item.settings).append(outcome)
-            expected = plan.expected_seconds()
-            seconds = sum(expected[item.settings] for item in left) / count
-            bar.set_postfix_str(f"about {duration(seconds)} left", refresh=False)
+                bar.set_postfix_str(keep(item, outcome) or "", refresh=False)
             bar.update()
     return failed, stop.asked
 

@@ -25,6 +25,8 @@ class Settings:
     class_mask : {"zero", "exclude"}, `masking` of the loss
     evaluate_every : int
         Steps between two points of the learning curve; 0 draws none.
+    held_out : float in [0, 1)
+        Share of the training set that is tested on, instead of the test set.
     """
 
     experiment: str
@@ -47,6 +49,7 @@ class Settings:
     class_mask: str = "zero"
     gelu: str = "tanh"
     evaluate_every: int = 0
+    held_out: float = 0.0
 
     def architecture(self, dataset):
         """The description of the network for a data set."""

@@ -46,6 +46,8 @@ class Run:
     """
 
     def __init__(self, settings, seed, dataset):
+        if settings.held_out:
+            dataset = dataset.hold_out(settings.held_out)
         self.settings, self.seed, self.dataset = settings, seed, dataset
         generators = seed_generators(seed)
         self.samples = generators["samples"]

@@ -1,0 +1,138 @@
+"""`--tune`: learning rate and density chosen on held-out training data.
+
+The test set is not touched: a tenth of the training samples of every class is held
+out, the rest is the stream, and the final accuracy on the held-out tenth decides.
+"""
+
+import json
+from dataclasses import asdict, replace
+from pathlib import Path
+
+from minipw import InputError
+from minipw.metrics import mean_and_interval
+from minipw.paper import table
+from minipw.reproduce import duration, open_lanes, work_items
+from minipw.runs import Store
+from minipw.workers import Item
+
+HELD_OUT = 0.1
+
+
+def released_grid(settings):
+    """The learning rates and densities that occur in the released settings.
+
+    For the same head and head mode and, where it has any, the same kind of stream.
+
+    Returns
+    -------
+    learning_rates, densities : list of float, ascending
+    """
+    mode = "multi" if settings.multi_head else "single"
+    rows = [
+        row
+        for row in table("hyperparameters")
+        if row["head"] == settings.head and row["head_mode"] == mode
+    ]
+    rows = [row for row in rows if row["experiment"].startswith(settings.experiment)] or rows
+    return tuple(
+        sorted({float(row[key]) for row in rows})
+        for key in ("effective_learning_rate", "kwta_density")
+    )
+
+
+def tune(settings, dataset, args, say):
+    """Run every point of the grid and choose the one with the best held-out accuracy.
+
+    Parameters
+    ----------
+    settings : Settings
+        What is not searched.
+    dataset : Dataset
+    args : namespace
+        runs, out, workers, cluster, quiet, learning_rates, densities, data_dir, dataset.
+    say : callable of str
+
+    Returns
+    -------
+    dict
+        The chosen settings, as `--settings` reads them, or None when interrupted.
+    """
+    rates, densities = released_grid(settings)
+    rates, densities = args.learning_rates or rates, args.densities or densities
+    points = [
+        replace(settings, learning_rate=rate, density=density, held_out=HELD_OUT)
+        for rate in rates
+        for density in densities
+    ]
+    for point in points:
+        _ = point.architecture(dataset).winners  # refuse a density before anything runs
+    path = Path(args.out) / f"tune-{settings.experiment}-{Path(dataset.name).stem}.jsonl"
+    folder = str(Path(args.out) / "checkpoints")
+    seeds = range(args.seed, args.seed + (args.runs or 1))
+    with Store(path) as store:
+        items = [
+            Item(point, seed, args.data_dir, folder)
+            for point in points
+            for seed in seeds
+            if not store.find(asdict(point), seed, dataset.name)
+        ]
+        say(f"{len(points)} settings, {len(items)} runs to do, held-out tenth of the training set")
+        lanes, on_stop = open_lanes(args, len(items))
+        failed, stopped = work_items(
+            items, lanes, on_stop, args.quiet, lambda item, record: store.append(record)
+        )
+        if stopped:
+            return None
+        found = {}
+        for point in points:
+            records = [store.find(asdict(point), seed, dataset.name) for seed in seeds]
+            accuracies = [record["accuracy"] for record in records if record]
+            if accuracies:
+                found[point] = mean_and_interval(accuracies)
+        spent = sum(record["seconds"] for record in store.records)
+    if not found:
+        raise InputError(f"none of the {len(points)} settings could be run: see the messages above")
+    best = max(found, key=lambda point: found[point][0])
+    for line in grid_lines(found, rates, densities, best):
+        say(line)
+    say(f"{duration(spent)} of one core; {len(failed)} runs failed")
+    chosen = {name: value for name, value in asdict(best).items() if value is not None}
+    del chosen["held_out"]
+    return chosen
+
+
+def grid_lines(found, rates, densities, best):
+    """The search as a table: learning rates down, densities across, the best marked."""
+    means = {(p.learning_rate, p.density): mean for p, (mean, _, _) in found.items()}
+    yield "learning rate" + "".join(f"{density:>9g}" for density in densities) + "   density"
+    for rate in rates:
+        cells = []
+        for density in densities:
+            mean = means.get((rate, density))
+            mark = "*" if (rate, density) == (best.learning_rate, best.density) else " "
+            cells.append(f"{'-' if mean is None else f'{mean:.1f}':>8s}{mark}")
+        yield f"{rate:<13g}" + "".join(cells)
+
+
+def read_settings(path):
+    """Settings from a JSON file, for `--settings`.
+
+    Raises
+    ------
+    InputError
+        For a file that is missing, is no JSON object, or names no setting.
+    """
+    from minipw.settings import Settings
+
+    try:
+        values = json.loads(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"cannot read settings {path}: {error.strerror}") from None
+    except ValueError as error:
+        raise InputError(f"settings {path} are not JSON: {error}") from None
+    if not isinstance(values, dict):
+        raise InputError(f"settings {path} must be one JSON object")
+    unknown = set(values) - set(Settings.__dataclass_fields__)
+    if unknown:
+        raise InputError(f"settings {path}: {', '.join(sorted(unknown))} is no setting")
+    return values
