@@ -1,0 +1,113 @@
+"""The report: measured runs beside the paper's numbers, in four formats."""
+
+import csv
+import json
+from dataclasses import asdict
+
+import pytest
+
+from minipw import figures, tables
+from minipw.paper.cells import CURVES, OUTLINES, cells
+from minipw.runs import Store
+from minipw.settings import resolve
+from minipw.train import RECORD_FORMAT
+
+
+def record(cell, seed, accuracy, **more):
+    """A stored run of a cell of the paper."""
+    settings, _ = resolve(OUTLINES[cell.dataset], **cell.request)
+    facts = {"settings": asdict(settings), "seed": seed, "dataset": cell.dataset, "seconds": 3600.0}
+    return {"format": RECORD_FORMAT, **facts, "accuracy": accuracy, **more}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A folder whose store holds three runs of table 1's first cell, one of its second."""
+    first, second = cells("table1")[:2]
+    with Store(tmp_path / "split-mnist.jsonl") as store:
+        for seed, accuracy in enumerate((80.0, 81.0, 82.0)):
+            store.append(record(first, seed, accuracy))
+        store.append(record(second, 0, 84.0))
+    return tmp_path
+
+
+def test_report_on_the_terminal(folder, command):
+    status, out, err = command("--report", "--out", folder)
+    assert (status, err) == (0, "")
+    row = next(line for line in out.splitlines() if line.startswith("mlp-700-1 pairwise"))
+    # Mean 81, standard error 1 / sqrt(3) = 0.577; 2.1 from the paper's 83.1, which is
+    # more than 2 sqrt(0.577^2 + 0.4^2) = 1.40.
+    assert "83.1 | 81.0 ± 0.6 (3) *" in row
+    assert "84.4 | 84.0 (1)" in row and "99.6 | -" in row
+    assert "4 runs, 4.0 hours of one core" in out
+    assert "Table 2" not in out and "Table 5" in out  # its first row is table 1's second cell
+
+
+def test_csv_has_the_numbers(folder, command):
+    command("--report", "--out", folder)
+    with open(folder / "tables.csv", newline="") as file:
+        rows = [row for row in csv.DictReader(file) if row["table"] == "table1"]
+    assert len(rows) == 40
+    cell = next(r for r in rows if r["column"] == "single-head Adagrad" and r["mean"])
+    assert float(cell["paper"]) == 83.1 and float(cell["mean"]) == 81.0
+    assert float(cell["standard_error"]) == pytest.approx(3**-0.5)
+    # The half-width is the t quantile for two degrees of freedom times the error.
+    assert float(cell["interval_half_width"]) == pytest.approx(4.302653 * 3**-0.5)
+    assert (cell["runs"], cell["differs"]) == ("3", "1")
+
+
+def test_markdown_and_latex_have_every_row(folder, command):
+    command("--report", "--out", folder)
+    markdown, latex = (folder / "tables.md").read_text(), (folder / "tables.tex").read_text()
+    table = markdown.split("\n\n")[1].splitlines()
+    assert len(table) == 12 and all(line.count("|") == 6 for line in table)
+    assert "83.1 / 81.0 ± 0.6 (3) *" in markdown
+    body = latex.split(r"\end{tabular}")[0]
+    assert body.count(r"\\") == 11 and r"81.0 $\pm$ 0.6 (3) $^*$" in body
+
+
+def test_one_run_never_differs():
+    assert not tables.Entry(83.1, (10.0,)).differs()
+    assert str(tables.Entry(None, ())) == "- | -"
+
+
+def test_no_results_is_an_error(tmp_path, command):
+    status, out, err = command("--report", "--out", tmp_path)
+    assert (status, out) == (2, "") and "holds no results" in err
+
+
+def test_other_settings_do_not_count(folder):
+    first = cells("table1")[0]
+    with Store(folder / "split-mnist.jsonl") as store:
+        changed = record(first, 7, 10.0)
+        changed["settings"]["density"] = 0.5
+        store.append(changed)
+    table = tables.build_table("table1", tables.read_records(folder), "released")
+    assert table.rows["mlp-700-1 pairwise"]["single-head Adagrad"].values == (80.0, 81.0, 82.0)
+
+
+def test_figures_of_the_paper(tmp_path, command):
+    pytest.importorskip("matplotlib", reason="a figure needs matplotlib")
+    with Store(tmp_path / "split-mnist.jsonl") as store:
+        for n, cell in enumerate(cells("sparsity")):
+            store.append(record(cell, 0, 50.0 + n % 7))
+    curve = [[step, [90.0] * (1 + step // 100)] for step in range(30, 1000, 30)]
+    with Store(tmp_path / "permuted-mnist.jsonl") as store:
+        for cell in cells("curves"):
+            more = {"steps": 1000, "tasks": list("abcdefghij"), "curve": curve}
+            store.append(record(cell, 0, 90.0, **more))
+    assert command("--report", "--out", tmp_path)[0] == 0
+    for name in ("sparsity", "curves"):
+        assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+        text = (tmp_path / f"{name}.svg").read_text()
+        assert text.lstrip().startswith("<?xml") and "</svg>" in text
+
+
+def test_curves_have_a_colour_each():
+    assert len(CURVES) <= len(figures.COLORS)
+    assert len(set(figures.COLORS)) == len(figures.COLORS)
+
+
+def test_a_record_of_the_report_is_json(folder):
+    lines = (folder / "split-mnist.jsonl").read_text().splitlines()
+    assert [json.loads(line)["seed"] for line in lines] == [0, 1, 2, 0]
