@@ -64,8 +64,8 @@ def load(path):
         When the file cannot be read or is not whole.
     """
     try:
-        with np.load(path, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
+        with open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
+            arrays = {name: archive[name] for name in archive.files}
         facts = json.loads(arrays.pop(FACTS).tobytes())
     except FileNotFoundError:
         raise InputError(f"{path} does not exist") from None

@@ -8,6 +8,7 @@ import pytest
 
 from minipw.architecture import Architecture
 from minipw.kernels.pairwise_cpu import ListedPairs, WinnerPairs
+from minipw.kernels.pairwise_matrix import MatrixPairs
 from minipw.model import Network
 from minipw.nn.pairwise import Pairs
 from minipw.rules import Rule, update, zero_importance
@@ -18,7 +19,8 @@ CLASSES = 10
 FORMS = {
     "defining": lambda i, j, units: None,
     "winners": lambda i, j, units: WinnerPairs(i, j, CLASSES, units),
-    "listed": lambda i, j, units: ListedPairs(i, j, CLASSES),
+    "listed": lambda i, j, units: ListedPairs(i, j, CLASSES, units),
+    "matrices": lambda i, j, units: MatrixPairs(i, j, CLASSES, units),
 }
 
 

@@ -8,26 +8,29 @@ one depends on which list is shorter:
     ListedPairs   runs over the pairs of the head and asks which samples have both
 
 Both compute `pairwise_forward` and `pairwise_backward`, except that dx is left at
-zero for units with x = 0, where k-WTA passes no gradient.
+zero for units with x = 0, where k-WTA passes no gradient. `pairwise_matrix` is a
+third way for when there is little to skip.
 """
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided, sliding_window_view
 
 from minipw.backend import Columns, to_dense
+from minipw.kernels.pairwise_matrix import MatrixPairs
 
 WORD = 64
 """Samples that `ListedPairs` treats at once: the bits of a machine word."""
 TABLE_LIMIT = 1 << 30
-"""Bytes that the tables of `WinnerPairs` may take."""
-LISTED_COST = 2.5
-"""Time of a product found by `ListedPairs` over one found by `WinnerPairs`, measured."""
+"""Bytes that the tables or matrices of a form may take."""
+LISTED_COST, MATRIX_COST, FILL_COST = 2.5, 1 / 350, 0.85
+"""Measured times over that of a product found by `WinnerPairs`: of one found by
+`ListedPairs`, of an entry of the matrices times a sample, of filling in a weight."""
 FEW = 8
 """A gradient is returned as `Columns` when under one weight in FEW was reached."""
 
 
 def fastest_form(i, j, classes, units, winners):
-    """The form that takes fewer operations for a batch of 64.
+    """The form that takes least for a batch of 64, by counted operations.
 
     Parameters
     ----------
@@ -37,14 +40,20 @@ def fastest_form(i, j, classes, units, winners):
     """
     if i.ndim > 1:
         return PerRun([fastest_form(*run, classes, units, winners) for run in zip(i, j)])  # noqa: B905
-    used, repeats = used_units(i, j, units), most_repeats(i, j, units)
+    used, repeats = used_units(i, j, units).size, most_repeats(i, j, units)
     share = winners / units
-    by_winners = 64 * repeats * (share * used.size) ** 2 / 2
-    by_list = i.size + LISTED_COST * 64 * i.size * share**2
-    table_bytes = 5 * repeats * used.size**2
-    if by_winners <= by_list and table_bytes <= TABLE_LIMIT and not (i == j).any():
-        return WinnerPairs(i, j, classes, units)
-    return ListedPairs(i, j, classes)
+    # At first the winners are spread over all units, later they gather on the used ones.
+    active = min(used, winners * (1 + used / units) / 2)
+    costs = {
+        ListedPairs: i.size + LISTED_COST * 64 * i.size * share**2,
+        WinnerPairs: 64 * repeats * active**2 / 2,
+        MatrixPairs: MATRIX_COST * 64 * classes * used**2 + FILL_COST * i.size,
+    }
+    if (i == j).any() or 5 * repeats * used**2 > TABLE_LIMIT:
+        del costs[WinnerPairs]
+    if 8 * classes * used**2 > TABLE_LIMIT:
+        del costs[MatrixPairs]
+    return min(costs, key=costs.get)(i, j, classes, units)
 
 
 def used_units(i, j, units):
@@ -180,7 +189,7 @@ class ListedPairs:
     bit of every word, again and again, lists those samples.
     """
 
-    def __init__(self, i, j, classes):
+    def __init__(self, i, j, classes, units):
         self.i, self.j, self.classes = i, j, classes
         self.output = np.arange(i.size) % classes
 

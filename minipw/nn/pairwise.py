@@ -75,7 +75,7 @@ def pairwise_backward(dy, cache):
     Returns
     -------
     dx : ndarray of shape (..., B, H)
-        A faster form leaves the units with x = 0 at zero: k-WTA passes no gradient
+        A faster form may leave the units with x = 0 at zero: k-WTA passes no gradient
         to them.
     dw : ndarray of shape (..., P), or Columns
     """
