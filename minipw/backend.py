@@ -1,6 +1,6 @@
 """The array modules: which one an array belongs to, and how the host is used well.
 
-The only file that may import cupy.
+The only file that may import cupy or cupyx.
 """
 
 import ctypes
@@ -9,7 +9,6 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from itertools import pairwise
-from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -25,6 +24,15 @@ def array_module(x):
     import cupy
 
     return cupy
+
+
+def normal_distribution(x):
+    """Phi(x), the distribution function of the standard normal, of x's type."""
+    if array_module(x) is np:
+        from scipy.special import ndtr
+    else:
+        from cupyx.scipy.special import ndtr
+    return ndtr(x)
 
 
 def blocks(part, xp):
@@ -48,13 +56,14 @@ class Threads:
     @contextmanager
     def use(self, count):
         """Share work among `count` threads within a with block."""
-        quiet = {"over": "ignore", "invalid": "ignore"}  # as around every run
+        before = self.count, self.pool
+        quiet = {"over": "ignore", "invalid": "ignore"}  # `train.run` reports what they hide
         with ThreadPoolExecutor(count, initializer=lambda: np.seterr(**quiet)) as pool:
             self.count, self.pool = count, pool
             try:
                 yield
             finally:
-                self.count, self.pool = 1, None
+                self.count, self.pool = before
 
     def shares(self, size, smallest):
         """Slices of range(size), one a thread, fewer if they would be under `smallest`."""
@@ -74,7 +83,7 @@ THREADS = Threads()
 
 def available_cores():
     """Cores that this process may run on."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def available_threads():
@@ -100,48 +109,3 @@ def keep_freed_memory():
         mallopt(mmap_threshold, 1 << 30)  # what newer ones do
         mallopt(trim_threshold, 1 << 30)
         mallopt(arena_max, 1)  # threads have arenas of their own, which are given back
-
-
-class Columns(NamedTuple):
-    """A gradient that is zero but for some entries of its last axis.
-
-    Few units win in a small batch, so most of a gradient is exactly zero and the
-    update of a zero gradient does nothing under any rule.
-
-    index : int ndarray of shape (n,), ascending, without repeats
-    values : ndarray of shape (..., n)
-    """
-
-    index: Any
-    values: Any
-
-
-def to_dense(gradient, size):
-    """The ndarray of shape (..., size) that a `Columns` (or an ndarray) stands for."""
-    if not isinstance(gradient, Columns):
-        return gradient
-    dense = np.zeros((*gradient.values.shape[:-1], size), gradient.values.dtype)
-    dense[..., gradient.index] = gradient.values
-    return dense
-
-
-def add_gradients(a, b):
-    """a + b, where either may be `Columns`; an ndarray among them is changed in place."""
-    if isinstance(a, Columns) and isinstance(b, Columns):
-        index = np.union1d(a.index, b.index)
-        values = np.zeros((*a.values.shape[:-1], index.size), a.values.dtype)
-        for columns in (a, b):
-            values[..., np.searchsorted(index, columns.index)] += columns.values
-        return Columns(index, values)
-    if isinstance(a, Columns):
-        a, b = b, a
-    if isinstance(b, Columns):
-        a[..., b.index] += b.values
-        return a
-    sums, terms = a.reshape(-1), b.reshape(-1)
-
-    def work(share):
-        sums[share] += terms[share]
-
-    THREADS.map(work, THREADS.shares(sums.size, smallest=BLOCK))
-    return a

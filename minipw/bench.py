@@ -109,7 +109,8 @@ def measure(case, dataset, rate, bandwidth):
     Returns
     -------
     dict
-        Times in milliseconds; rates a second.
+        Times in milliseconds; rates a second. The step holds the preparation of the
+        batch too, and is timed apart from forward and backward.
     """
     defaults, _ = released_settings("split", "mnist", False, case.backbone, case.head, case.rule)
     density, pair_weights = defaults["density"], defaults["pair_weights"]
@@ -120,37 +121,42 @@ def measure(case, dataset, rate, bandwidth):
     network = Network.create(architecture, rng, rng)
     importance = zero_importance(network.parameters)
     rule = Rule(case.rule, defaults["learning_rate"], defaults["importance_lambda"])
-    forward, gradient, updating, whole = [], [], [], []
+    times = {"forward": [], "backward": [], "update": [], "step": []}
     shares = THREADS.shares(case.batch_size, SMALLEST_SHARE)
     for number in range(case.steps + 3):
         rows = rng.integers(0, len(dataset.x_train), case.batch_size)
-        began = time.perf_counter()
+        clock = [time.perf_counter()]
         x, labels = dataset.batch(dataset.x_train[rows]), dataset.y_train[rows]
-        start = time.perf_counter()
         _, _, gradients = network.loss_gradients(x, labels, rule)
-        after_gradients = time.perf_counter()
+        clock.append(time.perf_counter())
         for name in gradients:
             update(rule, network.parameters[name], importance[name], gradients[name])
-        end = time.perf_counter()
-        THREADS.map(lambda share, x=x: network.forward(x[share]), shares)
-        after_forward = time.perf_counter()
+        clock.append(time.perf_counter())
+        # The halves of `loss_gradients` once more, one after the other.
+        passed = THREADS.map(lambda share, x=x: (share, *network.forward(x[share])), shares)
+        clock.append(time.perf_counter())
+        THREADS.map(
+            lambda part, y=labels: network.gradients(part[1], part[2], y[part[0]], rule), passed
+        )
+        clock.append(time.perf_counter())
         if number >= 3:
-            gradient.append(after_gradients - start)
-            updating.append(end - after_gradients)
-            whole.append(end - began)
-            forward.append(after_forward - end)
+            times["step"].append(clock[2] - clock[0])
+            times["update"].append(clock[2] - clock[1])
+            times["forward"].append(clock[3] - clock[2])
+            times["backward"].append(clock[4] - clock[3])
+    medians = {name: statistics.median(values) for name, values in times.items()}
     arrays = 2 if case.rule == "sgd" else 3
     moved = 2 * arrays * 4 * network.parameter_count
     floor = step_operations(architecture, case.batch_size, case.rule) / rate + moved / bandwidth
-    step, forward_alone = statistics.median(whole), statistics.median(forward)
+    step = medians["step"]
     return {
         "network": f"{case.backbone} {case.head}",
         "rule": case.rule,
         "batch_size": case.batch_size,
         "parameters": network.parameter_count,
-        "forward_ms": 1e3 * forward_alone,
-        "backward_ms": 1e3 * (statistics.median(gradient) - forward_alone),
-        "update_ms": 1e3 * statistics.median(updating),
+        "forward_ms": 1e3 * medians["forward"],
+        "backward_ms": 1e3 * medians["backward"],
+        "update_ms": 1e3 * medians["update"],
         "step_ms": 1e3 * step,
         "steps_per_second": 1 / step,
         "samples_per_second": case.batch_size / step,

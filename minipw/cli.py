@@ -3,13 +3,10 @@
 import json
 import os
 import sys
-from contextlib import nullcontext
-from dataclasses import asdict
 from pathlib import Path
 
 from minipw import InputError
 from minipw.flags import parser
-from minipw.paper import printed_accuracy
 
 GIVEN = (
     "learning_rate",
@@ -38,30 +35,35 @@ def main(argv=None):
         The exit status.
     """
     args = parser().parse_args(argv)
-    for library in ("OPENBLAS", "MKL"):
-        # The threads of backend.THREADS do more than those of the matrix products.
-        os.environ.setdefault(f"{library}_NUM_THREADS", "1")
+    for variable in ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS"):
+        os.environ.setdefault(variable, "1")  # backend.THREADS share more than the products
     try:
         if not (args.exp or args.bench or args.paper or args.report or args.settings):
             raise InputError("nothing to do: give --exp split, permuted or iid (see --help)")
+        check_commands(args)
         if args.paper:
             return paper(args)
         if args.report:
             from minipw.tables import report
 
             return report(args.out or "results", args.protocol)
-        from minipw.backend import THREADS, available_threads
+        from minipw.backend import THREADS, available_threads, keep_freed_memory
 
+        keep_freed_memory()
         with THREADS.use(available_threads()):
             return benchmark(args) if args.bench else train(args)
     except InputError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
+    except MemoryError as error:
+        print(f"error: not enough memory: {error}; use a smaller network", file=sys.stderr)
+        return 2
     except OSError as error:
-        # Output that nobody can take: nothing more is written, at exit neither.
-        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
+        if error.filename is None:  # output that nobody takes: no more of it, at exit neither
+            sys.stdout = open(os.devnull, "w")  # noqa: SIM115
         if not isinstance(error, BrokenPipeError):
-            print(f"error: cannot write the output: {error.strerror}", file=sys.stderr)
+            where = error.filename or "the output"
+            print(f"error: {where}: {error.strerror}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
@@ -89,19 +91,12 @@ def train(args):
     """The runs, or the search, that the flags ask for."""
     from_file = take_settings(args)
     check_combination(args)
-    from minipw import datasets, figures, report
-    from minipw.checkpoint import Stopped, StopRequest
+    from minipw import datasets, figures
+    from minipw.experiment import experiment
     from minipw.settings import resolve
-    from minipw.train import Run, run
 
     if args.plot:
         figures.check_figure(args.plot)
-    talk = sys.stderr if args.json else sys.stdout
-
-    def say(text, always=False):
-        if always or not args.quiet:
-            print(text, file=talk, flush=True)
-
     dataset = datasets.load(
         args.dataset or "mnist", data_dir=args.data_dir, named=args.dataset is not None
     )
@@ -115,44 +110,15 @@ def train(args):
         args.protocol,
         {**from_file, **given_settings(args)},
     )
+    talk = sys.stderr if args.json else sys.stdout
+
+    def say(text, always=False):
+        if always or not args.quiet:
+            print(text, file=talk, flush=True)
+
     if args.tune:
         return tune(args, settings, dataset, say)
-    args.runs = args.runs or 1
-    cell = (settings.experiment, dataset.name, settings.multi_head)
-    paper = printed_accuracy(
-        *cell, settings.backbone, settings.head, settings.rule, settings.batch_size
-    )
-    state = Run(settings, args.seed, dataset)
-    say(report.settings_text(state, source, dataset.name))
-    records = []
-    with open_store(args, settings) as store, StopRequest() as stop:
-        for seed in range(args.seed, args.seed + args.runs):
-            record = store and store.find(asdict(settings), seed, dataset.name)
-            if record:
-                say(f"seed {seed}: found in {store.path}")
-            else:
-                keeper = keeper_for(args, settings, seed, stop)
-                try:
-                    with progress_bar(state.total_steps, args.quiet) as bar:
-                        record = run(settings, seed, dataset, bar, keeper)
-                except Stopped as stopped:
-                    print(f"interrupted at step {stopped}{keeper.advice}", file=sys.stderr)
-                    return 130
-                if store:
-                    store.append(record)
-            records.append(record)
-            if args.json:
-                print(json.dumps(record), flush=True)
-            if args.runs > 1:
-                say(f"seed {seed}: accuracy {record['accuracy']:.2f} %, {record['seconds']:.1f} s")
-            else:
-                say(report.result_text(record, paper))
-    if args.runs > 1 or args.quiet:
-        say(report.summary_text(records, paper), always=not args.json)
-    if args.plot:
-        figures.plot_run(records[0], report.title(settings, dataset.name), args.plot)
-        say(f"figure written to {args.plot}")
-    return 0
+    return experiment(args, settings, source, dataset, say)
 
 
 def take_settings(args):
@@ -201,24 +167,25 @@ def tune(args, settings, dataset, say):
     return 0
 
 
-def keeper_for(args, settings, seed, stop):
-    """What saves a run when it is interrupted, if there is a folder for it."""
-    from minipw.checkpoint import Keeper, path_for
-    from minipw.runs import run_key
-
-    key = run_key(asdict(settings), seed, settings.dataset)
-    path = path_for(os.path.join(args.out, "checkpoints"), key) if args.out else None
-    return Keeper(path, key, stop)
-
-
-def open_store(args, settings):
-    """The store under --out for runs like these, or a context of None."""
-    if not args.out:
-        return nullcontext()
-    from minipw.runs import Store
-
-    name = f"{settings.experiment}-{Path(settings.dataset).stem}.jsonl"
-    return Store(Path(args.out) / name)
+def check_commands(args):
+    """Refuse flags that belong to another of the things that can be done."""
+    commands = [
+        ("--bench", args.bench),
+        ("--report", args.report),
+        ("--paper", args.paper),
+        ("--exp", args.exp),
+    ]
+    given = [flag for flag, value in commands if value]
+    if len(given) > 1:
+        raise InputError(f"{given[0]} and {given[1]} are two different things: give one of them")
+    unused = [
+        ("--only", args.only, args.paper, "--paper"),
+        ("--cluster", args.cluster, args.paper or args.tune, "--paper or --tune"),
+        ("--workers", args.workers, args.paper or args.tune, "--paper or --tune"),
+        ("--learning-rates", args.learning_rates, args.tune, "--tune"),
+        ("--densities", args.densities, args.tune, "--tune"),
+    ]
+    refuse_unused(unused)
 
 
 def check_combination(args):
@@ -238,7 +205,15 @@ def check_combination(args):
         ("--smas-norm", args.smas_norm, args.rule == "s-mas", "--rule s-mas"),
         ("--class-mask", args.class_mask, args.multi_head, "--multi-head"),
     ]
-    for flag, given, used, needs in unused:
+    refuse_unused(unused)
+
+
+def refuse_unused(flags):
+    """Raise InputError for a flag that is given but not used.
+
+    flags : list of (flag, given, used, what it needs)
+    """
+    for flag, given, used, needs in flags:
         if given and not used:
             raise InputError(f"{flag} has no effect without {needs}: leave it out")
 
@@ -247,17 +222,3 @@ def given_settings(args):
     """The settings that flags set, by name."""
     values = {key: getattr(args, key) for key in GIVEN}
     return {key: value for key, value in values.items() if value is not None}
-
-
-def progress_bar(steps, quiet):
-    """A bar over the training steps on standard error, if that is a terminal."""
-    from tqdm import tqdm
-
-    return tqdm(
-        total=steps,
-        unit=" steps",
-        disable=quiet or None,
-        leave=False,
-        dynamic_ncols=True,
-        file=sys.stderr,
-    )

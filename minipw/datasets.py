@@ -4,6 +4,7 @@ Every check ends in an InputError of one line. Where files are looked for, and
 where a download lands, is in data/README.md.
 """
 
+import hashlib
 import os
 import sys
 from dataclasses import dataclass, replace
@@ -83,6 +84,12 @@ class Dataset:
     mean: tuple[float, ...]  # a channel, of pixels scaled to [0, 1]; (0.0,) for float32
     std: tuple[float, ...]  # likewise; (1.0,) for float32
     note: str = ""  # a sentence that results carry, or ""
+    digest: str = ""  # of the content, where the name does not say what it is
+
+    @property
+    def identity(self):
+        """The name, with the digest if there is one: what a stored result belongs to."""
+        return f"{self.name} {self.digest}".rstrip()
 
     @property
     def shape(self):
@@ -155,6 +162,7 @@ def read_cifar(path, say):
         10,
         *PIXELS["cifar-10"],
         note,
+        content_digest(x, y) if note else "",
     )
 
 
@@ -165,7 +173,17 @@ def read_npz(path):
     if x_train.dtype == np.uint8:
         mean, std = pixel_statistics(x_train)
     classes = int(max(y_train.max(), y_test.max())) + 1
-    return Dataset(os.fspath(path), x_train, y_train, x_test, y_test, classes, mean, std)
+    arrays = (x_train, y_train, x_test, y_test)
+    return Dataset(os.fspath(path), *arrays, classes, mean, std, "", content_digest(*arrays))
+
+
+def content_digest(*arrays):
+    """Sixteen hexadecimal digits that stand for the content of arrays."""
+    digest = hashlib.sha256()
+    for array in arrays:
+        digest.update(f"{array.dtype}{array.shape}".encode())
+        digest.update(np.ascontiguousarray(array))
+    return digest.hexdigest()[:16]
 
 
 def pixel_statistics(x):
@@ -219,7 +237,7 @@ def find(name, directory, say):
     return None
 
 
-def load(name, data_dir=None, named=True, download=True, time_limit=20.0, say=to_stderr):
+def load(name, data_dir=None, named=True, download=True, time_limit=15.0, say=to_stderr):
     """Find, or else download, a data set.
 
     Parameters
@@ -228,7 +246,7 @@ def load(name, data_dir=None, named=True, download=True, time_limit=20.0, say=to
     data_dir : looked in before $MINIPW_DATA and data/; the first writable one takes downloads
     named : if False, the bundled mnist-5k may stand in for an mnist that cannot be had
     download : bool
-    time_limit : seconds to wait for mirrors to answer, all files together
+    time_limit : seconds to spend on mirrors that do not deliver, all files together
     say : function of one line of text, for what the user should know
 
     Returns

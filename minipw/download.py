@@ -13,7 +13,7 @@ import zlib
 from minipw import InputError
 
 BLOCK = 1 << 16
-STALL = 20.0
+STALL = 5.0
 """Seconds without a byte after which a running download fails."""
 
 
@@ -97,7 +97,9 @@ def transfer(response, block, path, digest):
         try:
             with opened(partial, "rb") as file:
                 right = hashlib.file_digest(file, "sha256").hexdigest() == digest
-        except (EOFError, gzip.BadGzipFile, zlib.error):
+        except EOFError:
+            raise Unavailable(f"truncated: the archive ends early after {got:,} bytes") from None
+        except (gzip.BadGzipFile, zlib.error):
             right = False
         if not right:
             raise Unavailable("not the published file, SHA-256 differs")
@@ -150,8 +152,8 @@ def fetch(files, mirrors, folder, seconds):
         Addresses that end in a slash.
     folder : str
     seconds : float
-        Bounds the waiting for mirrors, all files together; a transfer that has begun
-        may last.
+        Bounds the time spent on mirrors that do not deliver, all files together, but
+        for a stall of `STALL` at the end; a transfer that goes on may last.
 
     Raises
     ------
@@ -163,13 +165,11 @@ def fetch(files, mirrors, folder, seconds):
         for rest, mirror in zip(range(len(mirrors), 0, -1), mirrors, strict=True):
             started = time.monotonic()
             try:
-                try:
-                    response, block = connect(mirror + file, seconds / rest)
-                finally:
-                    seconds -= time.monotonic() - started
+                response, block = connect(mirror + file, seconds / rest)
                 transfer(response, block, os.path.join(folder, file), digest)
                 break
             except Unavailable as error:
+                seconds -= time.monotonic() - started
                 reasons.append(f"{mirror.split('/')[2]}: {error}")
             except OSError as error:
                 raise InputError(f"{folder} cannot be written: {error.strerror}") from None

@@ -120,7 +120,7 @@ def check_network(network, x, labels, rule, mask=None, masking="exclude", entrie
     int
         Gradients compared.
     """
-    from minipw.backend import to_dense
+    from minipw.gradients import to_dense
     from minipw.nn.loss import output_norm_forward, softmax_cross_entropy_forward
 
     rng = np.random.default_rng(seed)

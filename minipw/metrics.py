@@ -64,6 +64,21 @@ def forward_transfer(a):
     return float(np.mean(before - a[0, 1:]))
 
 
+def online_accuracy(correct, seen):
+    """Share of samples predicted correctly before they were learned from, per cent.
+
+    Test-then-train, or prequential, accuracy (Gama, Sebastião & Rodrigues 2013), over
+    the whole stream. Of several epochs only the first counts: later the samples are
+    known.
+
+    Parameters
+    ----------
+    correct, seen : int
+        Samples.
+    """
+    return 100 * correct / seen
+
+
 def mean_and_interval(values):
     """Mean, standard error and half-width of the 95 % t-interval.
 

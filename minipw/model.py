@@ -10,7 +10,8 @@ from dataclasses import replace
 import numpy as np
 
 from minipw.architecture import he_normal, sample_pairs
-from minipw.backend import THREADS, Columns, add_gradients, array_module, keep_freed_memory
+from minipw.backend import THREADS, array_module
+from minipw.gradients import Columns, add_gradients
 from minipw.kernels.pairwise_cpu import fastest_form
 from minipw.nn.conv import conv2d_backward, conv2d_forward
 from minipw.nn.dense import dense_backward, dense_forward
@@ -44,7 +45,6 @@ class Network:
     """
 
     def __init__(self, architecture, parameters, pairs=None):
-        keep_freed_memory()
         self.architecture = architecture
         self.parameters = parameters
         self.layers = architecture.layers()
@@ -224,7 +224,7 @@ class Network:
         if rule.needs_output_norm:
             _, norm_cache = output_norm_forward(logits, rule.smas_norm)
             dlogits = array_module(logits).stack([dlogits, output_norm_backward(norm_cache)])
-        return loss * weight, self.backward(dlogits * weight, caches)
+        return loss * loss.dtype.type(weight), self.backward(dlogits * weight, caches)
 
     def logits(self, x):
         """Logits of any number of samples, at least one, in batches; no gradients.

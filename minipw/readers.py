@@ -41,7 +41,7 @@ def reading(where):
     """Turn whatever goes wrong while a file is read into an InputError."""
     try:
         yield
-    except InputError:
+    except (InputError, MemoryError):
         raise
     except EOFError:
         require(False, where, "ends early: truncated download", "replace the file")

@@ -26,6 +26,10 @@ def settings_text(state, source, dataset_name):
     settings, network = state.settings, state.network
     units = network.architecture.units
     head = network.parameters["head"].size
+    kwta = "none"
+    if settings.density is not None:
+        kwta = f"{network.winners} of {units} units win (density {settings.density:g}, "
+        kwta += f"threshold {settings.kwta_threshold})"
     lines = [
         title(settings, dataset_name),
         f"  settings    {source}",
@@ -33,8 +37,7 @@ def settings_text(state, source, dataset_name):
         f"lambda {settings.importance_lambda:g}, batch {settings.batch_size}, "
         f"{settings.epochs} epoch{'s' * (settings.epochs > 1)}, {state.total_steps:,} steps, "
         f"{len(state.tasks)} task{'s' * (len(state.tasks) > 1)}",
-        f"  k-WTA       {network.winners} of {units} units win (density {settings.density:g}, "
-        f"threshold {settings.kwta_threshold}); GELU {settings.gelu}",
+        f"  k-WTA       {kwta}; GELU {settings.gelu}",
         f"  parameters  {network.parameter_count:,} ({network.parameter_count - head:,} backbone, "
         f"{head:,} head)",
     ]
@@ -47,21 +50,20 @@ def settings_text(state, source, dataset_name):
     return "\n".join(lines)
 
 
-def result_text(record, paper=None):
+def result_text(record, beside=""):
     """Accuracies of one run.
 
     Parameters
     ----------
     record : dict from `train.run`
-    paper : float or None
-        The paper's accuracy for the same cell, per cent.
+    beside : str
+        What to print behind the accuracy.
     """
     matrix, learned = record["accuracy_matrix"], record["task_accuracy"]
     width = max(len(name) for name in record["tasks"])
     lines = [f"  {'task':{width}}  when learned  at the end"]
     for n, name in enumerate(record["tasks"]):
         lines.append(f"  {name:{width}}  {matrix[n + 1][n]:10.1f} %  {learned[n]:8.1f} %")
-    beside = "" if paper is None else f"   (paper: {paper:g} %)"
     lines.append(f"accuracy {record['accuracy']:.2f} % of all test images{beside}")
     if record["forgetting"] is not None:
         lines.append(
@@ -84,11 +86,11 @@ def with_error(mean, error, count):
     return f"{mean:.1f} ({count})" if error is None else f"{mean:.1f} ± {error:.1f} ({count})"
 
 
-def summary_text(records, paper=None):
+def summary_text(records, beside=""):
     """Mean accuracy over seeds with its standard error and 95 % interval."""
     mean, error, half_width = mean_and_interval([record["accuracy"] for record in records])
     text = f"accuracy {mean:.2f} %"
     if error is not None:
         text += f" ± {error:.2f} (standard error), 95 % interval ± {half_width:.2f}"
     text += f", {len(records)} run{'s' * (len(records) > 1)}"
-    return text + ("" if paper is None else f"   (paper: {paper:g} %)")
+    return text + beside

@@ -43,8 +43,9 @@ class Plan:
             self.sizes[settings] = estimated_seconds(settings, dataset)
             store = self.store(out, settings)
             for seed in range(runs or cell.runs):
-                item = Item(settings, seed, data_dir, str(Path(out) / "checkpoints"))
-                if item.key not in known and not store.find(asdict(settings), seed, dataset.name):
+                checkpoints, data = str(Path(out) / "checkpoints"), dataset.identity
+                item = Item(settings, seed, data_dir, checkpoints, data)
+                if item.key not in known and not store.find(asdict(settings), seed, data):
                     self.items.append(item)
                 known.add(item.key)
 

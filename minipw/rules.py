@@ -17,7 +17,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from minipw import require_choice
-from minipw.backend import BLOCK, THREADS, Columns, array_module, blocks
+from minipw.backend import BLOCK, THREADS, array_module, blocks
+from minipw.gradients import Columns
 
 EPSILON = 1e-6
 

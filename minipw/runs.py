@@ -20,6 +20,9 @@ DEFAULTS = {
 def run_key(settings, seed, dataset):
     """What makes two runs the same: every setting, the seed and the data used.
 
+    dataset : str
+        `Dataset.identity`.
+
     A setting that an older record does not have had its default value then.
     """
     return json.dumps([{**DEFAULTS, **settings}, seed, dataset], sort_keys=True)
@@ -57,6 +60,7 @@ class Store:
             self.close()
             raise
         self._known = {self._key(record): record for record in self.records}
+        self.records = list(self._known.values())  # joined stores may share runs
 
     def _read(self):
         self.file.seek(0)
@@ -85,7 +89,8 @@ class Store:
 
     @staticmethod
     def _key(record):
-        return run_key(record["settings"], record["seed"], record["dataset"])
+        data = f"{record['dataset']} {record.get('digest', '')}".rstrip()
+        return run_key(record["settings"], record["seed"], data)
 
     def find(self, settings, seed, dataset):
         """The record of a run that was done before, or None.
@@ -94,7 +99,7 @@ class Store:
         ----------
         settings : dict, as in the record
         seed : int
-        dataset : str, the name of the data that was used
+        dataset : str, `Dataset.identity` of the data that was used
         """
         return self._known.get(run_key(settings, seed, dataset))
 

@@ -2,9 +2,11 @@
 
 from dataclasses import dataclass, replace
 
+from minipw import InputError, require_choice
 from minipw.architecture import Architecture
 from minipw.paper import PROTOCOLS, released_settings
-from minipw.rules import Rule
+from minipw.rules import STEPS, Rule
+from minipw.streams import EXPERIMENTS
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,16 @@ class Settings:
     gelu: str = "tanh"
     evaluate_every: int = 0
     held_out: float = 0.0
+
+    def __post_init__(self):
+        require_choice("experiment", self.experiment, EXPERIMENTS)
+        require_choice("rule", self.rule, STEPS)
+        require_choice("class mask", self.class_mask, ("zero", "exclude"))
+        for name in ("batch_size", "epochs", "classes_per_task", "tasks"):
+            if getattr(self, name) < 1:
+                raise InputError(f"{name} is {getattr(self, name)}: use at least 1")
+        if not self.learning_rate > 0:
+            raise InputError(f"learning_rate is {self.learning_rate}: use a number above 0")
 
     def architecture(self, dataset):
         """The description of the network for a data set."""
@@ -122,6 +134,11 @@ def resolve(
         # A default never asks for more pairs than there are.
         units = settings.architecture(dataset).units
         fitting = units * (units - 1) // 2 // dataset.classes * dataset.classes
+        if fitting == 0:
+            raise InputError(
+                f"{units} units before the head form too few pairs for {dataset.classes} classes: "
+                "use a wider --backbone"
+            )
         if fitting < settings.pair_weights:
             settings = replace(settings, pair_weights=fitting)
             source += f"; pair weights {fitting:,}, all pairs that exist"

@@ -63,9 +63,12 @@ class Task:
         -------
         ndarray of x's shape
         """
-        if self.permutation is not None:
-            x = x.reshape(len(x), -1).take(self.permutation, axis=1).reshape(x.shape)
-        return dataset.batch(x)
+        if self.permutation is None:
+            return dataset.batch(x)
+        if len(dataset.mean) > 1:  # a value keeps the scale of the channel it came from
+            x = dataset.batch(x)
+        x = x.reshape(len(x), -1).take(self.permutation, axis=1).reshape(x.shape)
+        return x if len(dataset.mean) > 1 else dataset.batch(x)
 
     def steps(self, batch_size, epochs):
         """Batches that `batches` gives."""

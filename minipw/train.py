@@ -28,8 +28,10 @@ class Run:
     ----------
     matrix : list of rows of the accuracy matrix so far
     curve : list of [step, accuracies on the tasks seen so far], per cent
-    steps, correct : int
-        Steps done, and samples predicted correctly before they were learned.
+    steps : int
+        Done so far.
+    seen, correct : int
+        Samples of the first epochs, and those predicted correctly before the update.
     tasks_done, batches_done : int
         Whole tasks, and batches of the next one.
 
@@ -73,7 +75,7 @@ class Run:
             )
 
         self.matrix, self.curve = [], []
-        self.steps = self.correct = self.tasks_done = self.batches_done = 0
+        self.steps = self.seen = self.correct = self.tasks_done = self.batches_done = 0
         self.samples_state = None  # of `samples` before the task in progress
 
     @property
@@ -102,7 +104,10 @@ class Run:
                 self.samples_state = self.samples.bit_generator.state
             batches = task.batches(self.samples, self.settings.batch_size, self.settings.epochs)
             for rows in islice(batches, self.batches_done, None):
-                self.correct += self.step(task, rows, self.steps + 1)
+                correct = self.step(task, rows, self.steps + 1)
+                if self.batches_done < task.steps(self.settings.batch_size, epochs=1):
+                    self.seen += rows.size
+                    self.correct += correct
                 self.steps += 1
                 self.batches_done += 1
                 if self.settings.evaluate_every and self.steps % self.settings.evaluate_every == 0:
@@ -168,8 +173,10 @@ class Run:
         return row
 
     def accuracy(self, task, count=None):
-        """Accuracy on a task's test images, or the first `count` of them, per cent."""
-        test = task.test[:count]
+        """Accuracy on a task's test images, or on `count` spread over them, per cent."""
+        test = task.test
+        if count is not None and count < test.size:
+            test = test[np.linspace(0, test.size - 1, count).astype(int)]
         correct = 0
         for start in range(0, test.size, EVALUATION_BATCH):
             rows = test[start : start + EVALUATION_BATCH]
@@ -205,6 +212,7 @@ PROGRESS = (
     "matrix",
     "curve",
     "steps",
+    "seen",
     "correct",
     "tasks_done",
     "batches_done",
@@ -212,7 +220,7 @@ PROGRESS = (
 )
 
 
-def run(settings, seed, dataset, progress=None, keeper=None):
+def run(settings, seed, dataset, progress=None, keeper=None, state=None):
     """Train on a stream and measure.
 
     Parameters
@@ -224,6 +232,8 @@ def run(settings, seed, dataset, progress=None, keeper=None):
         Its count follows the steps; its description names the task.
     keeper : Keeper or None
         Saves the run now and then, and takes it up where it was left.
+    state : Run or None
+        The run before its first step, if it is there already.
 
     Returns
     -------
@@ -231,7 +241,7 @@ def run(settings, seed, dataset, progress=None, keeper=None):
         One result: settings, seed, data, accuracies in per cent, versions.
     """
     began = time.perf_counter()
-    state = Run(settings, seed, dataset)
+    state = state or Run(settings, seed, dataset)
     before = keeper.take_up(state) if keeper is not None else 0.0
 
     def after_step(state):
@@ -259,6 +269,7 @@ def result(state, seconds):
         "settings": asdict(state.settings),
         "seed": state.seed,
         "dataset": state.dataset.name,
+        "digest": state.dataset.digest,
         "note": state.dataset.note,
         "device": "cpu",
         "threads": THREADS.count,
@@ -272,7 +283,7 @@ def result(state, seconds):
         "forgetting": metrics.forgetting(a),
         "backward_transfer": metrics.backward_transfer(a),
         "forward_transfer": metrics.forward_transfer(a),
-        "online_accuracy": 100 * state.correct / (state.steps * state.settings.batch_size),
+        "online_accuracy": metrics.online_accuracy(state.correct, state.seen),
         "steps": state.steps,
         "seconds": seconds,
         "versions": versions(),

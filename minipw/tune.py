@@ -71,10 +71,10 @@ def tune(settings, dataset, args, say):
     seeds = range(args.seed, args.seed + (args.runs or 1))
     with Store(path) as store:
         items = [
-            Item(point, seed, args.data_dir, folder)
+            Item(point, seed, args.data_dir, folder, dataset.identity)
             for point in points
             for seed in seeds
-            if not store.find(asdict(point), seed, dataset.name)
+            if not store.find(asdict(point), seed, dataset.identity)
         ]
         say(f"{len(points)} settings, {len(items)} runs to do, held-out tenth of the training set")
         lanes, on_stop = open_lanes(args, len(items))
@@ -85,7 +85,7 @@ def tune(settings, dataset, args, say):
             return None
         found = {}
         for point in points:
-            records = [store.find(asdict(point), seed, dataset.name) for seed in seeds]
+            records = [store.find(asdict(point), seed, dataset.identity) for seed in seeds]
             accuracies = [record["accuracy"] for record in records if record]
             if accuracies:
                 found[point] = mean_and_interval(accuracies)

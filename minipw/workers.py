@@ -22,17 +22,20 @@ class Item:
 
     checkpoints : str or None
         Folder for the checkpoints of unfinished runs.
+    data : str or None
+        `Dataset.identity`, where it is more than the name.
     """
 
     settings: Settings
     seed: int
     data_dir: str | None = None
     checkpoints: str | None = None
+    data: str | None = None
 
     @property
     def key(self):
         """The key of its record in a store."""
-        return run_key(asdict(self.settings), self.seed, self.settings.dataset)
+        return run_key(asdict(self.settings), self.seed, self.data or self.settings.dataset)
 
 
 _stop_event = None  # of this worker process, set by its parent
@@ -71,8 +74,10 @@ def perform(item):
     dict
         The record, or None when the worker was told to stop.
     """
+    from minipw.backend import keep_freed_memory
     from minipw.train import run
 
+    keep_freed_memory()
     path = item.checkpoints and path_for(item.checkpoints, item.key)
     keeper = Keeper(path, item.key, should_stop)
     dataset = dataset_of(item.settings.dataset, item.data_dir)
@@ -103,7 +108,8 @@ class ProcessLane:
         return self.executor.submit(perform, item)
 
     def close(self):
-        """Wait for the process to leave."""
+        """Wait for the process to leave; a run that it still does is saved first."""
+        self.stop_event.set()
         self.executor.shutdown(wait=True, cancel_futures=True)
 
 

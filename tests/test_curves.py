@@ -127,7 +127,7 @@ def test_a_point_within_a_task_is_the_accuracy_then(data):
     assert len({tuple(accuracies) for _, accuracies in curve}) > 2
 
 
-def test_a_point_is_measured_on_the_first_test_images(data, monkeypatch):
+def test_a_point_is_measured_on_so_many_test_images(data, monkeypatch):
     monkeypatch.setattr("minipw.train.CURVE_SAMPLES", 7)
     curve = run(replace(BASE, evaluate_every=5, learning_rate=0.001), 0, data)["curve"]
     shares = {round(accuracy * 7 / 100, 9) for _, point in curve for accuracy in point}

@@ -5,8 +5,8 @@ import pytest
 import reference
 
 from minipw.architecture import Architecture
-from minipw.backend import Columns, to_dense
 from minipw.gradcheck import check_network
+from minipw.gradients import Columns, to_dense
 from minipw.model import Network
 from minipw.rules import Rule, update, zero_importance
 

@@ -6,8 +6,8 @@ import reference
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from minipw.backend import Columns, to_dense
 from minipw.gradcheck import check
+from minipw.gradients import Columns, to_dense
 from minipw.kernels import pairwise_cpu
 from minipw.kernels.pairwise_cpu import ListedPairs, PerRun, WinnerPairs, fastest_form
 from minipw.kernels.pairwise_matrix import MatrixPairs

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import minipw.paper
-from minipw.paper import backbone_distance, printed_accuracy, released_settings, table
+from minipw.paper import UNDESCRIBED, backbone_distance, printed_accuracy, released_settings, table
 
 FOLDER = Path(minipw.paper.__file__).parent
 KEY = ("experiment", "head_mode", "backbone", "head", "rule")
@@ -81,6 +81,8 @@ def test_released_settings_of_a_known_cell():
 def test_every_row_gives_its_own_settings():
     assert len({tuple(row[key] for key in KEY) for row in table("hyperparameters")}) == 203
     for row in table("hyperparameters"):
+        if row["backbone"] in UNDESCRIBED:
+            continue
         settings, source = released_settings(*arguments(row))
         assert source == ""
         column = "smas_lambda" if row["rule"] == "s-mas" else "adagrad_lambda"
@@ -145,7 +147,7 @@ def test_nearest_follows_the_documented_order():
     for (kind, data), mode, head, rule in itertools.product(streams, modes, heads, rules):
         if mode and kind == "permuted":  # the command line refuses it
             continue
-        rows = list(table("hyperparameters"))
+        rows = [row for row in table("hyperparameters") if row["backbone"] not in UNDESCRIBED]
         for agrees in (
             lambda row, head=head: row["head"] == head,
             lambda row, rule=rule: row["rule"] == rule,

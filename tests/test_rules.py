@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import reference
 
-from minipw.backend import BLOCK, Columns
+from minipw.backend import BLOCK
+from minipw.gradients import Columns
 from minipw.rules import Rule, update, zero_importance
 
 # A handful of float64 operations a step, five steps.

@@ -15,7 +15,7 @@ third way for when there is little to skip.
 import numpy as np
 from numpy.lib.stride_tricks import as_strided, sliding_window_view
 
-from minipw.backend import Columns, to_dense
+from minipw.gradients import Columns, to_dense
 from minipw.kernels.pairwise_matrix import MatrixPairs
 
 WORD = 64
@@ -37,9 +37,15 @@ def fastest_form(i, j, classes, units, winners):
     i, j : int ndarray of shape (P,) or (R, P)
     classes, units, winners : int
         C, H and K.
+
+    Notes
+    -----
+    The counts are for a batch of 64: all of them but the cost of filling the matrices
+    grow alike with the batch, and that is a small part.
     """
     if i.ndim > 1:
-        return PerRun([fastest_form(*run, classes, units, winners) for run in zip(i, j)])  # noqa: B905
+        runs = zip(i, j, strict=True)
+        return PerRun([fastest_form(*run, classes, units, winners) for run in runs])
     used, repeats = used_units(i, j, units).size, most_repeats(i, j, units)
     share = winners / units
     # At first the winners are spread over all units, later they gather on the used ones.
@@ -49,7 +55,7 @@ def fastest_form(i, j, classes, units, winners):
         WinnerPairs: 64 * repeats * active**2 / 2,
         MatrixPairs: MATRIX_COST * 64 * classes * used**2 + FILL_COST * i.size,
     }
-    if (i == j).any() or 5 * repeats * used**2 > TABLE_LIMIT:
+    if (i == j).any() or 6 * repeats * used**2 > TABLE_LIMIT:
         del costs[WinnerPairs]
     if 8 * classes * used**2 > TABLE_LIMIT:
         del costs[MatrixPairs]
@@ -105,14 +111,15 @@ class WinnerPairs:
         first = np.flatnonzero(np.diff(key[order], prepend=-1))
         layer = np.arange(key.size) - np.repeat(first, np.diff(first, append=key.size))
         shape = (int(layer.max()) + 1, self.used.size, self.used.size)
-        self.weight, self.output = np.zeros(shape, np.int32), np.full(shape, classes, np.int16)
+        output_type = np.int16 if classes < np.iinfo(np.int16).max else np.int32
+        self.weight = np.zeros(shape, np.int32)
+        self.output = np.full(shape, classes, output_type)
         for a, b in ((i, j), (j, i)):
             self.weight[layer, a[order], b[order]] = order
             self.output[layer, a[order], b[order]] = order % classes
 
     def forward(self, x, w, gradient=True):
-        unit, value, where = self._winners(x)
-        width = value.shape[1] * 2 // 3 | 1  # K: the rest repeats the first K // 2 winners
+        unit, value, width, where = self._winners(x)
         half = width // 2
         # Winner k with the `half` winners after it, in a circle of odd length K, is
         # every pair of winners exactly once. The views copy nothing.  (B, K, K // 2)
@@ -137,21 +144,27 @@ class WinnerPairs:
         return y, (x.shape, where, own_value, partner_value, z, layers)
 
     def _winners(self, x):
-        """Units above zero of each row, and their values, first half repeated behind.
+        """The units of each row that are not zero.
 
-        Rows with fewer winners than the widest are filled with unit 0 at value 0.
+        Returns
+        -------
+        units, values : ndarray of shape (B, width + width // 2)
+            The first half of the winners stands again behind the last. Rows with fewer
+            winners than the widest are filled with unit 0 at value 0.
+        width : int, odd, at least 3
+        where : tuple of row, column and unit of each winner
         """
         shared = x if self.used.size == x.shape[1] else x[:, self.used]
         won = shared != 0
         count = won.sum(1)
-        width = int(count.max()) | 1
+        width = max(int(count.max()), 3) | 1
         row, unit = np.nonzero(won)
         column = np.arange(row.size) - np.repeat(count.cumsum() - count, count)
         units = np.zeros((len(x), width + width // 2), np.int64)
         values = np.zeros(units.shape, x.dtype)
         units[row, column], values[row, column] = unit, shared[row, unit]
         units[:, width:], values[:, width:] = units[:, : width // 2], values[:, : width // 2]
-        return units, values, (row, column, self.used[unit])
+        return units, values, width, (row, column, self.used[unit])
 
     def backward(self, dy, cache):
         shape, (row, column, unit), own_value, partner_value, z, layers = cache

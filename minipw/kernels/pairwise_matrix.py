@@ -46,18 +46,20 @@ class MatrixPairs:
     def _fill(self, w):
         """The matrices (C U, U) for weights w.
 
-        Threads that share a batch call this with the same w and write the same values.
+        The array is kept, since zeroing it costs more than filling it. Threads that
+        share a batch call this with the same w and write the same values.
         """
-        if self.matrices is None or self.matrices.dtype != w.dtype:
+        matrices = self.matrices
+        if matrices is None or matrices.dtype != w.dtype:
             width = self.used.size
-            self.matrices = np.zeros((self.classes * width, width), w.dtype)
-        flat = self.matrices.reshape(-1)
+            self.matrices = matrices = np.zeros((self.classes * width, width), w.dtype)
+        flat = matrices.reshape(-1)
         values = w.take(self.first)
         np.add.at(values, self.again_place, w.take(self.again))
         values *= self.factor
         flat[self.first_entry] = values
         flat[self.first_mirror] = values
-        return self.matrices
+        return matrices
 
     def forward(self, x, w, gradient=True):
         a, shared = self._fill(w), np.ascontiguousarray(x[:, self.used])

@@ -2,7 +2,7 @@
 
 import math
 
-from minipw.backend import array_module, blocks
+from minipw.backend import array_module, blocks, normal_distribution
 
 TANH_SCALE = math.sqrt(2 / math.pi)
 TANH_CUBIC = 0.044715
@@ -12,7 +12,7 @@ def gelu_forward(x, approximate=False):
     """Gaussian error linear unit.
 
         y = x s(x)
-        exact:        s(x) = (1 + erf(x / sqrt 2)) / 2, the normal distribution function
+        exact:        s(x) = Phi(x) = (1 + erf(x / sqrt 2)) / 2
         approximate:  s(x) = (1 + tanh(u)) / 2,  u = sqrt(2 / pi) (x + 0.044715 x^3)
 
     Parameters
@@ -39,10 +39,10 @@ def gelu_forward(x, approximate=False):
             sb += TANH_SCALE
             sb *= xb
             xp.tanh(sb, out=sb)
+            sb += 1
+            sb *= 0.5
         else:
-            sb[...] = _erf(xb * math.sqrt(0.5))
-        sb += 1
-        sb *= 0.5
+            sb[...] = normal_distribution(xb)
         xp.multiply(xb, sb, out=yf[block])
     return y, (x, s, approximate)
 
@@ -90,11 +90,3 @@ def gelu_backward(dy, cache):
         d *= xb
         d += sb
     return dy * slope
-
-
-def _erf(x):
-    if array_module(x).__name__ == "numpy":
-        from scipy.special import erf
-    else:
-        from cupyx.scipy.special import erf
-    return erf(x)

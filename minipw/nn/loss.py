@@ -1,5 +1,6 @@
 """What is minimised, and what S-MAS measures: scalars of the logits."""
 
+from minipw import require_choice
 from minipw.backend import array_module
 
 
@@ -60,6 +61,7 @@ def mask_logits(logits, mask, masking):
     """The logits that a multi-head loss and prediction see; see the forward above."""
     if mask is None:
         return logits
+    require_choice("class mask", masking, ("exclude", "zero"))
     xp = array_module(logits)
     outside = -xp.inf if masking == "exclude" else 0.0
     return xp.where(mask, logits, xp.asarray(outside, logits.dtype))

@@ -47,6 +47,7 @@ def pairwise_forward(x, w, pairs, gradient=True):
     x : ndarray of shape (..., B, H)
     w : ndarray of shape (..., P)
     pairs : Pairs
+        With a form, the open axes are those of `pairs.i`: none, or R.
     gradient : bool
         False when no backward will follow: a faster form may then keep less.
 

@@ -30,6 +30,10 @@ PROTOCOLS = {
 """The points at which the paper's text and its program differ, as either has them."""
 
 
+UNDESCRIBED = ("cnn-e", "cnn-l")
+"""Backbones of the released settings that the paper neither describes nor reports."""
+
+
 @cache
 def table(name):
     """The rows of NAME.csv as a tuple of dicts of str."""
@@ -88,7 +92,8 @@ def released_settings(experiment, dataset, multi_head, backbone, head, rule):
             backbone_distance(row["backbone"], backbone),
         )
 
-    row = min(table("hyperparameters"), key=distance)
+    described = [row for row in table("hyperparameters") if row["backbone"] not in UNDESCRIBED]
+    row = min(described, key=distance)
     smas = row["rule"] == "s-mas"
     settings = {
         "learning_rate": float(row["effective_learning_rate"]),

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from minipw import InputError
-from minipw.paper import table
+from minipw.paper import UNDESCRIBED, table
 
 DATASETS = {
     "split_mnist": ("split", "mnist"),
@@ -161,7 +161,7 @@ def _cifar():
     """Split CIFAR-10: every released setting whose network the paper describes."""
     found = []
     for row in table("hyperparameters"):
-        known = row["backbone"] not in ("cnn-e", "cnn-l")
+        known = row["backbone"] not in UNDESCRIBED
         if row["experiment"] == "split_cifar10" and known:
             words = [row[key] for key in ("experiment", "head_mode", "backbone", "head", "rule")]
             found.append(_cell("cifar", " ".join(words), row, {}, None, int(row["runs"])))
