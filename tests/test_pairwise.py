@@ -242,3 +242,26 @@ def test_each_stacked_run_gets_its_own_form():
     form = fastest_form(np.stack([i, squares]), np.stack([j, squares]), 10, 40, 4)
     assert isinstance(form, PerRun)
     assert [type(f) for f in form.forms] == [WinnerPairs, ListedPairs]
+
+
+@pytest.mark.parametrize("winners", [0, 1])
+def test_rows_that_form_no_pair_have_finite_gradients(rng, winners):
+    i, j = draw_pairs(rng, 9, 30)
+    x, w = np.zeros((3, 9)), rng.standard_normal(30)
+    x[:, :winners] = 1.5
+    dy = rng.standard_normal((3, CLASSES))
+    for _ in range(50):  # freed memory is dirty: sums over nothing must not read it
+        np.full((3, 9, 3), np.nan)
+        _, dx, dw = both_passes(x, w, dy, Pairs(i, j, CLASSES, WinnerPairs(i, j, CLASSES, 9)))
+        np.testing.assert_array_equal(dx, 0)
+        np.testing.assert_array_equal(dw, 0)
+
+
+def test_many_classes(rng):
+    classes = 40_000  # more than an int16 holds
+    i, j = np.tril_indices(300, -1)
+    i, j = i[:classes], j[:classes]
+    x, w = draw_active(rng, 2, 300, 20), rng.standard_normal(classes)
+    expected, _ = pairwise_forward(x, w, Pairs(i, j, classes))
+    ours, _ = pairwise_forward(x, w, Pairs(i, j, classes, WinnerPairs(i, j, classes, 300)))
+    np.testing.assert_allclose(ours, expected, **ROUNDING)

@@ -1,5 +1,7 @@
 """Task streams: what each task holds, in which order, and who decides it."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -157,3 +159,11 @@ def test_seed_generators_are_reproducible_and_independent():
     generators = seed_generators(3)
     generators["weights"].random(1000)
     assert tuple(generators["pairs"].random(4)) == draws(3)["pairs"]
+
+
+def test_colours_keep_the_scale_of_their_channel(tiny_dataset):
+    dataset = replace(tiny_dataset((4, 4, 3)), mean=(0.1, 0.5, 0.9), std=(0.2, 0.3, 0.4))
+    task = permuted_tasks(dataset, np.random.default_rng(0), count=1)[0]
+    scaled = dataset.batch(dataset.x_train[:5]).reshape(5, -1)
+    ours = task.inputs(dataset, dataset.x_train[:5]).reshape(5, -1)
+    np.testing.assert_array_equal(ours, scaled[:, task.permutation])

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from minipw import InputError
+from minipw import InputError, train
 from minipw.settings import Settings
 from minipw.train import Run, run
 
@@ -183,3 +183,38 @@ def test_a_batch_without_any_gradient_changes_nothing(data):
     before = state.network.parameters["dense0"].copy()
     state.step(state.tasks[0], state.tasks[0].train[:4], 1)
     np.testing.assert_array_equal(state.network.parameters["dense0"], before)
+
+
+def test_online_accuracy_counts_the_first_epoch_alone(tiny_dataset):
+    dataset = tiny_dataset(train=200)
+    once, twice = (
+        train.run(replace(BASE, experiment="iid", epochs=epochs), 0, dataset) for epochs in (1, 2)
+    )
+    assert once["online_accuracy"] == twice["online_accuracy"]
+    assert twice["steps"] == 2 * once["steps"]
+
+
+def test_a_curve_is_measured_all_over_the_test_set(tiny_dataset):
+    dataset = tiny_dataset(train=200, test=80)
+    state = Run(BASE, 0, dataset)
+    rows = []
+    state.predict = lambda logits, mask: rows.append(len(logits)) or np.zeros(len(logits), int)
+    task = state.tasks[0]
+    task = replace(task, test=np.arange(80))
+    zeros = np.flatnonzero(dataset.y_test[np.linspace(0, 79, 8).astype(int)] == 0).size
+    assert state.accuracy(task, 8) == 100 * zeros / 8 and rows == [8]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"experiment": "spilt"},
+        {"class_mask": "exlude"},
+        {"rule": "adam"},
+        {"batch_size": 0},
+        {"learning_rate": -1.0},
+    ],
+)
+def test_settings_are_checked(wrong):
+    with pytest.raises(InputError, match=str(next(iter(wrong.values())))):
+        replace(BASE, **wrong)
