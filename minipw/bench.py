@@ -118,7 +118,7 @@ def measure(case, dataset, rate, bandwidth):
         dataset.shape, dataset.classes, case.backbone, case.head, density, pair_weights
     )
     rng = np.random.default_rng(0)
-    network = Network.create(architecture, rng, rng)
+    network = Network.create(architecture, rng, rng, batch_size=case.batch_size)
     importance = zero_importance(network.parameters)
     rule = Rule(case.rule, defaults["learning_rate"], defaults["importance_lambda"])
     times = {"forward": [], "backward": [], "update": [], "step": []}

@@ -44,7 +44,7 @@ class Network:
     pairs : Pairs or None
     """
 
-    def __init__(self, architecture, parameters, pairs=None):
+    def __init__(self, architecture, parameters, pairs=None, batch_size=64):
         self.architecture = architecture
         self.parameters = parameters
         self.layers = architecture.layers()
@@ -52,11 +52,12 @@ class Network:
         self.approximate_gelu = architecture.gelu == "tanh"
         self.pairs = pairs
         if pairs is not None and pairs.form is None:
-            form = fastest_form(pairs.i, pairs.j, pairs.classes, architecture.units, self.winners)
+            sizes = (architecture.units, self.winners, batch_size)
+            form = fastest_form(pairs.i, pairs.j, pairs.classes, *sizes)
             self.pairs = replace(pairs, form=form)
 
     @classmethod
-    def create(cls, architecture, weights_rng, pairs_rng, dtype=np.float32):
+    def create(cls, architecture, weights_rng, pairs_rng, dtype=np.float32, batch_size=64):
         """A network with the initial parameters of appendix B.
 
         Parameters
@@ -64,6 +65,8 @@ class Network:
         architecture : Architecture
         weights_rng, pairs_rng : numpy.random.Generator
         dtype : float32, or float64 for gradient checks
+        batch_size : int
+            Of the training steps; the fastest form of the head depends on it.
         """
         units, classes = architecture.units, architecture.classes
         _ = architecture.winners  # refuse a bad density before anything is drawn
@@ -79,7 +82,7 @@ class Network:
             parameters["head"] = (PAIRWISE_STD * weights_rng.standard_normal(i.size)).astype(dtype)
         else:
             parameters["head"] = he_normal(weights_rng, (units, classes), dtype)
-        return cls(architecture, parameters, pairs)
+        return cls(architecture, parameters, pairs, batch_size)
 
     @classmethod
     def stack(cls, networks):

@@ -54,7 +54,10 @@ class Run:
         generators = seed_generators(seed)
         self.samples = generators["samples"]
         self.network = Network.create(
-            settings.architecture(dataset), generators["weights"], generators["pairs"]
+            settings.architecture(dataset),
+            generators["weights"],
+            generators["pairs"],
+            batch_size=settings.batch_size,
         )
         self.importance = zero_importance(self.network.parameters)
         self.rule = settings.learning_rule()

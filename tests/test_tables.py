@@ -32,6 +32,7 @@ def folder(tmp_path):
 
 
 def test_report_on_the_terminal(folder, command):
+    pytest.importorskip("matplotlib", reason="without it standard error says so")
     status, out, err = command("--report", "--out", folder)
     assert (status, err) == (0, "")
     row = next(line for line in out.splitlines() if line.startswith("mlp-700-1 pairwise"))

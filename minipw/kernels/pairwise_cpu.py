@@ -24,36 +24,32 @@ TABLE_LIMIT = 1 << 30
 """Bytes that the tables or matrices of a form may take."""
 LISTED_COST, MATRIX_COST, FILL_COST = 2.5, 1 / 350, 0.85
 """Measured times over that of a product found by `WinnerPairs`: of one found by
-`ListedPairs`, of an entry of the matrices times a sample, of filling in a weight."""
+`ListedPairs`, of an entry of the matrices times a sample, of filling in a weight. An
+entry costs as much as 32 samples before there is any: it is written and read."""
 FEW = 8
 """A gradient is returned as `Columns` when under one weight in FEW was reached."""
 
 
-def fastest_form(i, j, classes, units, winners):
-    """The form that takes least for a batch of 64, by counted operations.
+def fastest_form(i, j, classes, units, winners, batch_size=64):
+    """The form that takes least for a training step, by counted operations.
 
     Parameters
     ----------
     i, j : int ndarray of shape (P,) or (R, P)
-    classes, units, winners : int
-        C, H and K.
-
-    Notes
-    -----
-    The counts are for a batch of 64: all of them but the cost of filling the matrices
-    grow alike with the batch, and that is a small part.
+    classes, units, winners, batch_size : int
+        C, H, K and B.
     """
     if i.ndim > 1:
         runs = zip(i, j, strict=True)
-        return PerRun([fastest_form(*run, classes, units, winners) for run in runs])
+        return PerRun([fastest_form(*run, classes, units, winners, batch_size) for run in runs])
     used, repeats = used_units(i, j, units).size, most_repeats(i, j, units)
     share = winners / units
     # At first the winners are spread over all units, later they gather on the used ones.
     active = min(used, winners * (1 + used / units) / 2)
     costs = {
-        ListedPairs: i.size + LISTED_COST * 64 * i.size * share**2,
-        WinnerPairs: 64 * repeats * active**2 / 2,
-        MatrixPairs: MATRIX_COST * 64 * classes * used**2 + FILL_COST * i.size,
+        ListedPairs: i.size * (-(-batch_size // WORD) + LISTED_COST * batch_size * share**2),
+        WinnerPairs: batch_size * repeats * active**2 / 2,
+        MatrixPairs: MATRIX_COST * (batch_size + 32) * classes * used**2 + FILL_COST * i.size,
     }
     if (i == j).any() or 6 * repeats * used**2 > TABLE_LIMIT:
         del costs[WinnerPairs]
