@@ -214,7 +214,7 @@ def test_few_pairs_and_many_winners_are_found_by_the_list():
 
 def test_pairs_listed_often_become_matrices(monkeypatch):
     i, j = (np.tile(unit, 12) for unit in np.tril_indices(40, -1))
-    # 64 * 10 * 40^2 / 350 + 0.85 * 9,360 = 10,882 against 153,600 pairs of winners.
+    # 96 * 10 * 40^2 / 350 + 0.3 * 9,360 = 7,197 against 153,600 pairs of winners.
     assert isinstance(fastest_form(i, j, 10, 40, 20), MatrixPairs)
     monkeypatch.setattr(pairwise_cpu, "TABLE_LIMIT", 8 * 10 * 40 * 40 - 1)
     assert isinstance(fastest_form(i, j, 10, 40, 20), WinnerPairs)

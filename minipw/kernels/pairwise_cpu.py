@@ -22,7 +22,7 @@ WORD = 64
 """Samples that `ListedPairs` treats at once: the bits of a machine word."""
 TABLE_LIMIT = 1 << 30
 """Bytes that the tables or matrices of a form may take."""
-LISTED_COST, MATRIX_COST, FILL_COST = 2.5, 1 / 350, 0.85
+LISTED_COST, MATRIX_COST, FILL_COST = 2.5, 1 / 350, 0.3
 """Measured times over that of a product found by `WinnerPairs`: of one found by
 `ListedPairs`, of an entry of the matrices times a sample, of filling in a weight. An
 entry costs as much as 32 samples before there is any: it is written and read."""
