@@ -5,7 +5,6 @@ import hashlib
 import json
 import os
 import signal
-import tempfile
 import time
 
 import numpy as np
@@ -31,20 +30,17 @@ def save(path, arrays, facts):
         When the file cannot be written; the old one is then still there.
     """
     text = np.frombuffer(json.dumps(facts).encode(), np.uint8)
-    folder = os.path.dirname(os.path.abspath(path))
-    temporary = None
+    temporary = f"{path}.part"
     try:
-        os.makedirs(folder, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=folder, suffix=".part", delete=False) as file:
-            temporary = file.name
+        os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
+        with open(temporary, "wb") as file:
             np.savez(file, **arrays, **{FACTS: text})
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
     except BaseException as error:
-        if temporary is not None:
-            with contextlib.suppress(OSError):
-                os.unlink(temporary)
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
         if isinstance(error, OSError):
             raise InputError(f"cannot write {path}: {error.strerror}") from None
         raise

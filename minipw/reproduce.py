@@ -34,20 +34,24 @@ class Plan:
         self.cells = []
         self.items, self.sizes, self.stores, loaded = [], {}, {}, {}
         known = set()
-        for cell in select(cells(part), only):
-            if cell.dataset not in loaded:
-                loaded[cell.dataset] = datasets.load(cell.dataset, data_dir=data_dir)
-            dataset = loaded[cell.dataset]
-            settings, _ = resolve(dataset, protocol=protocol, **cell.request)
-            self.cells.append((cell, settings))
-            self.sizes[settings] = estimated_seconds(settings, dataset)
-            store = self.store(out, settings)
-            for seed in range(runs or cell.runs):
-                checkpoints, data = str(Path(out) / "checkpoints"), dataset.identity
-                item = Item(settings, seed, data_dir, checkpoints, data)
-                if item.key not in known and not store.find(asdict(settings), seed, data):
-                    self.items.append(item)
-                known.add(item.key)
+        try:
+            for cell in select(cells(part), only):
+                if cell.dataset not in loaded:
+                    loaded[cell.dataset] = datasets.load(cell.dataset, data_dir=data_dir)
+                dataset = loaded[cell.dataset]
+                settings, _ = resolve(dataset, protocol=protocol, **cell.request)
+                self.cells.append((cell, settings))
+                self.sizes[settings] = estimated_seconds(settings, dataset)
+                store = self.store(out, settings)
+                for seed in range(runs or cell.runs):
+                    checkpoints, data = str(Path(out) / "checkpoints"), dataset.identity
+                    item = Item(settings, seed, data_dir, checkpoints, data)
+                    if item.key not in known and not store.find(asdict(settings), seed, data):
+                        self.items.append(item)
+                    known.add(item.key)
+        except BaseException:
+            self.close()
+            raise
 
     def store(self, out, settings):
         """The store for runs with these settings."""
@@ -143,10 +147,10 @@ def work_off(plan, args):
         seconds = sum(expected[item.settings] for item in left) / count
         return f"about {duration(seconds)} left"
 
-    return work_items(plan.items, lanes, on_stop, args.quiet, keep)
+    return work_items(plan.items, lanes, on_stop, args.quiet, keep, left.pop)
 
 
-def work_items(items, lanes, on_stop, quiet, keep):
+def work_items(items, lanes, on_stop, quiet, keep, give_up=lambda item: None):
     """Do runs under one progress bar.
 
     Parameters
@@ -156,6 +160,8 @@ def work_items(items, lanes, on_stop, quiet, keep):
     quiet : bool
     keep : callable of an item and its record
         Stores it; what it returns is shown beside the bar.
+    give_up : callable of an item
+        Told of a run that failed.
 
     Returns
     -------
@@ -170,6 +176,7 @@ def work_items(items, lanes, on_stop, quiet, keep):
         for item, outcome in execute(items, lanes, stop):
             if isinstance(outcome, Exception):
                 failed.append(item)
+                give_up(item)
                 bar.write(f"failed: seed {item.seed} of {item.settings}: {outcome}", sys.stderr)
             else:
                 bar.set_postfix_str(keep(item, outcome) or "", refresh=False)
@@ -192,9 +199,12 @@ def open_lanes(args, runs):
             raise InputError(f"no dask scheduler at {args.cluster}: {error}") from None
         slots = sum(client.nthreads().values())
         if not slots:
+            client.close()
             raise InputError(f"the scheduler at {args.cluster} has no workers: start some")
         executor = client.get_executor(pure=False)
-        return [SharedLane(executor) for _ in range(min(slots, runs))], lambda: None
+        return [
+            SharedLane(executor, client.close) for _ in range(min(slots, max(runs, 1)))
+        ], lambda: None
     lanes, stop_event = process_lanes(min(args.workers, runs))
     return lanes, stop_event.set
 

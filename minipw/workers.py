@@ -2,8 +2,11 @@
 
 import multiprocessing
 import os
+import signal
+import threading
 from collections import Counter, deque
-from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, ProcessPoolExecutor, wait
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from functools import cache
 
@@ -39,15 +42,22 @@ class Item:
 
 
 _stop_event = None  # of this worker process, set by its parent
+_at_work = threading.Lock()  # held by this worker process during a run
 
 
 def prepare_worker(stop_event, parent):
     """Run once in every worker process: what tells it to stop."""
     global _stop_event
-    import signal
-
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides
     _stop_event = (stop_event, parent)
+    threading.Thread(target=leave_with_parent, daemon=True).start()
+
+
+def leave_with_parent():
+    """End this worker process when its parent is gone and the run in progress is saved."""
+    multiprocessing.parent_process().join()
+    with _at_work:
+        os._exit(1)
 
 
 def should_stop():
@@ -81,10 +91,11 @@ def perform(item):
     path = item.checkpoints and path_for(item.checkpoints, item.key)
     keeper = Keeper(path, item.key, should_stop)
     dataset = dataset_of(item.settings.dataset, item.data_dir)
-    try:
-        return run(item.settings, item.seed, dataset, keeper=keeper)
-    except Stopped:
-        return None
+    with _at_work if _stop_event else nullcontext():
+        try:
+            return run(item.settings, item.seed, dataset, keeper=keeper)
+        except Stopped:
+            return None
 
 
 class ProcessLane:
@@ -105,7 +116,15 @@ class ProcessLane:
 
     def submit(self, item):
         """Begin a run; returns its future."""
-        return self.executor.submit(perform, item)
+        # A process that starts now inherits the mask: Ctrl-C is the parent's alone.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            return self.executor.submit(perform, item)
+        except BrokenExecutor:  # its process died between two runs
+            self.renew()
+            return self.executor.submit(perform, item)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     def close(self):
         """Wait for the process to leave; a run that it still does is saved first."""
@@ -116,8 +135,8 @@ class ProcessLane:
 class SharedLane:
     """A slot of an executor that others own, such as a cluster's."""
 
-    def __init__(self, executor):
-        self.executor = executor
+    def __init__(self, executor, on_close=lambda: None):
+        self.executor, self.close = executor, on_close
 
     def renew(self):
         """The executor replaces its workers itself."""
@@ -125,9 +144,6 @@ class SharedLane:
     def submit(self, item):
         """Begin a run; returns its future."""
         return self.executor.submit(perform, item)
-
-    def close(self):
-        """Leave the executor to its owner."""
 
 
 def process_lanes(count):

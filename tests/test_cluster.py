@@ -41,6 +41,7 @@ def cluster(tmp_path):
     test's folder, and gives the scheduler's address."""
     file = tmp_path / "scheduler.json"
     environment = {**os.environ, "PYTHONPATH": f"{TESTS.parent}{os.pathsep}{TESTS}"}
+    environment["DASK_TEMPORARY_DIRECTORY"] = str(tmp_path)
     processes = []
 
     def start(what, *flags):

@@ -128,7 +128,6 @@ def test_summary_lines(plan, tiny):
     assert list(summary_lines(plan())) == lines
 
 
-@pytest.mark.xfail(strict=True, reason="Plan does not close its stores when it fails")
 def test_a_plan_that_fails_leaves_no_file_open(tiny, monkeypatch):
     tiny(lambda found: [found[0], replace(found[1], dataset="missing.npz")])
     opened = []
@@ -250,7 +249,6 @@ def test_an_interrupted_command_goes_on_from_there(tiny, tmp_path):
     assert os.listdir(checkpoints) == ["log"]
 
 
-@pytest.mark.xfail(reason="workers that start do not ignore Ctrl-C yet")  # a matter of moments
 def test_an_interrupt_while_the_workers_start(tiny, tmp_path):
     tiny()
     running = request(20_000, "--workers", "2")

@@ -122,7 +122,6 @@ def test_a_killed_worker_costs_its_run_only(item, saving):
     assert os.path.exists(path_for(twice.checkpoints, twice.key))  # for another day
 
 
-@pytest.mark.xfail(strict=True, reason="the submission to a lost process raises")
 def test_a_worker_killed_between_two_runs(item):
     lanes, _ = process_lanes(1)
     outcomes = {}
@@ -185,7 +184,6 @@ def alive(pid):
         return False
 
 
-@pytest.mark.xfail(strict=True, reason="an idle worker does not notice")
 def test_workers_leave_when_their_parent_is_killed(tiny_npz, tmp_path):
     command = [sys.executable, TESTS / "kill_target.py", tiny_npz, "20000", "out", "--workers", "2"]
     parent = subprocess.Popen(
