@@ -165,7 +165,9 @@ class WinnerPairs:
     def backward(self, dy, cache):
         shape, (row, column, unit), own_value, partner_value, z, layers = cache
         lead, (batch, width, half) = dy.shape[:-2], z.shape
-        dy = np.pad(dy, [(0, 0)] * (dy.ndim - 1) + [(0, 1)]).reshape(-1, batch * (dy.shape[-1] + 1))
+        with_column_c = np.zeros((*dy.shape[:-1], self.classes + 1), z.dtype)
+        with_column_c[..., :-1] = dy
+        dy = with_column_c.reshape(-1, batch * (self.classes + 1))
         dx = np.zeros((len(dy), *shape), z.dtype)
         dw = np.zeros((len(dy), self.size), z.dtype)
         # slid[b, k, s] lies in column k + s + 1 of circle[b, k]: the column of the partner.
@@ -173,12 +175,13 @@ class WinnerPairs:
         outer, inner, item = circle.strides
         slid = as_strided(circle[:, :, 1:], z.shape, (outer, inner + item, item))
         for s, dy_flat in enumerate(dy):
-            dz = 0
+            dz = np.zeros_like(z)
             for p, c, w_p in layers:
                 g = dy_flat.take(c)
                 # y_c += w_p z_p
                 np.add.at(dw[s], p.reshape(-1), (g * z).reshape(-1))
-                dz = dz + w_p * g
+                g *= w_p
+                dz += g
             # z = own_value partner_value
             d_own = np.einsum("bks,bks->bk", dz, partner_value)
             np.multiply(dz, own_value, out=slid)
