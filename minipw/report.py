@@ -2,6 +2,7 @@
 
 from minipw.metrics import mean_and_interval
 
+DATASET_NAMES = {"mnist": "MNIST", "fashion-mnist": "Fashion-MNIST", "cifar-10": "CIFAR-10"}
 RULE_NAMES = {"adagrad": "Adagrad", "s-mas": "S-MAS", "sgd": "SGD"}
 
 
@@ -10,7 +11,8 @@ def title(settings, dataset_name):
     mode = "multi-head" if settings.multi_head else "single-head"
     experiment = {"split": "Split", "permuted": "Permuted", "iid": "IID"}[settings.experiment]
     rule = RULE_NAMES[settings.rule]
-    return f"{experiment} {dataset_name}, {mode}: {settings.backbone}, {settings.head} head, {rule}"
+    name = DATASET_NAMES.get(dataset_name, dataset_name)
+    return f"{experiment} {name}, {mode}: {settings.backbone}, {settings.head} head, {rule}"
 
 
 def settings_text(state, source, dataset_name):

@@ -211,16 +211,9 @@ class Run:
             self.samples.bit_generator.state = self.samples_state
 
 
-PROGRESS = (
-    "matrix",
-    "curve",
-    "steps",
-    "seen",
-    "correct",
-    "tasks_done",
-    "batches_done",
-    "samples_state",
-)
+PROGRESS = ("matrix", "curve", "steps", "seen", "correct", "tasks_done")
+PROGRESS += ("batches_done", "samples_state")
+"""What `Run.state` keeps beside the arrays."""
 
 
 def run(settings, seed, dataset, progress=None, keeper=None, state=None):
