@@ -8,531 +8,71 @@ and returns the derivatives of the same loss by the operation's inputs.
 Letters: B batch, D inputs, H units, K winners, C classes, P pairs.
 """
 
-import math
-
 import numpy as np
-
-TANH_SCALE = math.sqrt(2.0 / math.pi)
-TANH_CUBIC = 0.044715
-
-
-def dense(x, w):
-    """Fully connected layer without bias.
-
-        y[b, h] = sum over d of x[b, d] w[d, h]
-
-    Parameters
-    ----------
-    x : ndarray of shape (B, D)
-    w : ndarray of shape (D, H)
-
-    Returns
-    -------
-    y : ndarray of shape (B, H)
-    """
-    batch, inputs = x.shape
-    units = w.shape[1]
-    y = np.zeros((batch, units))
-    for b in range(batch):
-        for h in range(units):
-            for d in range(inputs):
-                y[b, h] += x[b, d] * w[d, h]
-    return y
-
-
-def dense_gradient(x, w, dy):
-    """Gradient of `dense` by x and w.
-
-    Each term of the forward is a product x[b, d] w[d, h] inside y[b, h], so it
-    hands dy[b, h] w[d, h] to x[b, d] and dy[b, h] x[b, d] to w[d, h].
-
-    Parameters
-    ----------
-    dy : ndarray of shape (B, H)
-
-    Returns
-    -------
-    dx : ndarray of shape (B, D)
-    dw : ndarray of shape (D, H)
-    """
-    batch, inputs = x.shape
-    units = w.shape[1]
-    dx = np.zeros((batch, inputs))
-    dw = np.zeros((inputs, units))
-    for b in range(batch):
-        for h in range(units):
-            for d in range(inputs):
-                dx[b, d] += dy[b, h] * w[d, h]
-                dw[d, h] += dy[b, h] * x[b, d]
-    return dx, dw
-
-
-def same_padding(size, kernel, stride):
-    """Output length and left padding of one axis under 'SAME' padding.
-
-        length = ceil(size / stride)
-        total  = max((length - 1) stride + kernel - size, 0)
-        before = floor(total / 2)
-
-    Returns
-    -------
-    length, before : int
-    """
-    length = math.ceil(size / stride)
-    total = max((length - 1) * stride + kernel - size, 0)
-    return length, total // 2
-
-
-def conv2d(x, w, stride):
-    """Convolution (cross-correlation) without bias, channels last, 'SAME' padding.
-
-        y[b, r, c, f] = sum over a, e, m of
-            x[b, r stride + a - top, c stride + e - left, m] w[a, e, m, f]
-
-    where x is zero outside the image.
-
-    Parameters
-    ----------
-    x : ndarray of shape (B, height, width, channels)
-    w : ndarray of shape (kernel height, kernel width, channels, filters)
-    stride : int
-        The same for rows and columns.
-
-    Returns
-    -------
-    y : ndarray of shape (B, ceil(height / stride), ceil(width / stride), filters)
-    """
-    batch, height, width, channels = x.shape
-    kernel_height, kernel_width, _, filters = w.shape
-    rows, top = same_padding(height, kernel_height, stride)
-    columns, left = same_padding(width, kernel_width, stride)
-    y = np.zeros((batch, rows, columns, filters))
-    for b in range(batch):
-        for r in range(rows):
-            for c in range(columns):
-                for a in range(kernel_height):
-                    for e in range(kernel_width):
-                        row = r * stride + a - top
-                        column = c * stride + e - left
-                        if not (0 <= row < height and 0 <= column < width):
-                            continue
-                        for m in range(channels):
-                            for f in range(filters):
-                                y[b, r, c, f] += x[b, row, column, m] * w[a, e, m, f]
-    return y
-
-
-def conv2d_gradient(x, w, stride, dy):
-    """Gradient of `conv2d` by x and w.
-
-    The forward is a sum of products x[b, row, column, m] w[a, e, m, f] inside
-    y[b, r, c, f]; as in `dense`, each factor receives dy times the other factor.
-    Products with the padding are constant zero by x and add nothing to w.
-
-    Parameters
-    ----------
-    dy : ndarray of the shape of y
-
-    Returns
-    -------
-    dx : ndarray of the shape of x
-    dw : ndarray of the shape of w
-    """
-    batch, height, width, channels = x.shape
-    kernel_height, kernel_width, _, filters = w.shape
-    rows, top = same_padding(height, kernel_height, stride)
-    columns, left = same_padding(width, kernel_width, stride)
-    dx = np.zeros(x.shape)
-    dw = np.zeros(w.shape)
-    for b in range(batch):
-        for r in range(rows):
-            for c in range(columns):
-                for a in range(kernel_height):
-                    for e in range(kernel_width):
-                        row = r * stride + a - top
-                        column = c * stride + e - left
-                        if not (0 <= row < height and 0 <= column < width):
-                            continue
-                        for m in range(channels):
-                            for f in range(filters):
-                                dx[b, row, column, m] += dy[b, r, c, f] * w[a, e, m, f]
-                                dw[a, e, m, f] += dy[b, r, c, f] * x[b, row, column, m]
-    return dx, dw
-
-
-def gelu(x, approximate):
-    """Gaussian error linear unit.
-
-        exact        y = x Phi(x),  Phi(x) = erfc(-x / sqrt(2)) / 2
-        approximate  y = x (1 + tanh u) / 2,  u = sqrt(2 / pi) (x + 0.044715 x^3)
-
-    Parameters
-    ----------
-    x : ndarray of any shape
-    approximate : bool
-
-    Returns
-    -------
-    y : ndarray of the shape of x
-    """
-    y = np.zeros(x.shape)
-    for index in np.ndindex(x.shape):
-        value = float(x[index])
-        if approximate:
-            u = TANH_SCALE * (value + TANH_CUBIC * value**3)
-            y[index] = value * (1.0 + math.tanh(u)) / 2.0
-        else:
-            y[index] = value * math.erfc(-value / math.sqrt(2.0)) / 2.0
-    return y
-
-
-def gelu_gradient(x, dy, approximate):
-    """Gradient of `gelu` by x.
-
-    Exact: Phi' = phi, the normal density, so by the product rule
-
-        y' = Phi(x) + x phi(x),  phi(x) = exp(-x^2 / 2) / sqrt(2 pi)
-
-    Approximate: tanh' = 1 - tanh^2 and u' = sqrt(2 / pi) (1 + 3 * 0.044715 x^2), so
-
-        y' = (1 + tanh u) / 2 + x (1 - tanh^2 u) u' / 2
-
-    Returns
-    -------
-    dx : ndarray of the shape of x
-    """
-    dx = np.zeros(x.shape)
-    for index in np.ndindex(x.shape):
-        value = float(x[index])
-        if approximate:
-            t = math.tanh(TANH_SCALE * (value + TANH_CUBIC * value**3))
-            du = TANH_SCALE * (1.0 + 3.0 * TANH_CUBIC * value**2)
-            slope = (1.0 + t) / 2.0 + value * (1.0 - t * t) * du / 2.0
-        else:
-            density = math.exp(-value * value / 2.0) / math.sqrt(2.0 * math.pi)
-            slope = math.erfc(-value / math.sqrt(2.0)) / 2.0 + value * density
-        dx[index] = dy[index] * slope
-    return dx
-
-
-def kwta_threshold(row, winners, threshold):
-    """The value that k-WTA subtracts from one row.
-
-    Parameters
-    ----------
-    row : sequence of H floats
-    winners : int
-        K; in [1, H - 1] for "k+1", in [1, H] for "k".
-    threshold : str
-        "k+1": the (K + 1)-th largest value, K units stay without ties.
-        "k": the K-th largest value, K - 1 units stay without ties.
-
-    Returns
-    -------
-    v : float
-    """
-    rank = {"k+1": winners + 1, "k": winners}[threshold]  # 1 is the largest
-    return sorted(row, reverse=True)[rank - 1]
-
-
-def kwta(x, winners, threshold="k+1"):
-    """k-winners-take-all with subtraction.
-
-        y[b, h] = max(x[b, h] - v[b], 0)
-
-    The winners are the units strictly above v[b], see `kwta_threshold`.
-
-    Parameters
-    ----------
-    x : ndarray of shape (B, H)
-    winners : int
-    threshold : str
-
-    Returns
-    -------
-    y : ndarray of shape (B, H)
-    """
-    batch, units = x.shape
-    y = np.zeros((batch, units))
-    for b in range(batch):
-        v = kwta_threshold(x[b], winners, threshold)
-        for h in range(units):
-            if x[b, h] > v:
-                y[b, h] = x[b, h] - v
-    return y
-
-
-def kwta_gradient(x, winners, threshold, dy):
-    """Gradient of `kwta` by x.
-
-    v is itself one of the inputs, x[b, t]. A winner's y = x[b, h] - x[b, t] has
-    the slope 1 by its own input and -1 by x[b, t]; every other output is 0
-    nearby. So dx = dy on the winners and dx[b, t] = -(sum of the winners' dy).
-    Where several units equal v the derivative does not exist; the lowest index
-    among them is taken as t.
-
-    Parameters
-    ----------
-    dy : ndarray of shape (B, H)
-
-    Returns
-    -------
-    dx : ndarray of shape (B, H)
-    """
-    batch, units = x.shape
-    dx = np.zeros((batch, units))
-    for b in range(batch):
-        v = kwta_threshold(x[b], winners, threshold)
-        t = 0
-        while x[b, t] != v:
-            t += 1
-        for h in range(units):
-            if x[b, h] > v:
-                dx[b, h] += dy[b, h]
-                dx[b, t] -= dy[b, h]
-    return dx
-
-
-def pairwise(x, w, i, j, classes):
-    """Pairwise interaction layer: products of two units, one output each.
-
-        y[b, c] = sum over p with p mod C = c of w[p] x[b, i[p]] x[b, j[p]]
-
-    Parameters
-    ----------
-    x : ndarray of shape (B, H)
-    w : ndarray of shape (P,)
-    i, j : sequence of P ints in [0, H)
-        Pairs may repeat and share units.
-    classes : int
-        C
-
-    Returns
-    -------
-    y : ndarray of shape (B, C)
-    """
-    batch = x.shape[0]
-    y = np.zeros((batch, classes))
-    for b in range(batch):
-        for p in range(len(w)):
-            y[b, p % classes] += w[p] * x[b, i[p]] * x[b, j[p]]
-    return y
-
-
-def pairwise_gradient(x, w, i, j, classes, dy):
-    """Gradient of `pairwise` by x and w.
-
-    One term is w x_i x_j inside y_c. Its derivative by w is x_i x_j, by x_i it is
-    w x_j, by x_j it is w x_i; each is multiplied by dy_c and added up over the
-    terms. A pair of a unit with itself gets both additions: 2 w x_i.
-
-    Parameters
-    ----------
-    dy : ndarray of shape (B, C)
-
-    Returns
-    -------
-    dx : ndarray of shape (B, H)
-    dw : ndarray of shape (P,)
-    """
-    batch = x.shape[0]
-    dx = np.zeros(x.shape)
-    dw = np.zeros(len(w))
-    for b in range(batch):
-        for p in range(len(w)):
-            dz = dy[b, p % classes]
-            dw[p] += dz * x[b, i[p]] * x[b, j[p]]
-            dx[b, i[p]] += dz * w[p] * x[b, j[p]]
-            dx[b, j[p]] += dz * w[p] * x[b, i[p]]
-    return dx, dw
-
-
-def masked_softmax(logits, allowed, mask_mode):
-    """Softmax of one row under a class mask.
-
-    Parameters
-    ----------
-    logits : sequence of C floats
-    allowed : sequence of C bools
-    mask_mode : str
-        "exclude": softmax over the allowed classes, probability 0 elsewhere.
-        "zero": the other logits are multiplied by 0 and stay in the softmax.
-
-    Returns
-    -------
-    z : list of C floats
-        The logits that enter the exponential.
-    probabilities : list of C floats
-    log_total : float
-        Logarithm of the sum of exp(z) over the classes in the softmax.
-    """
-    if mask_mode not in ("exclude", "zero"):
-        raise ValueError(f"unknown mask_mode {mask_mode!r}")
-    classes = len(logits)
-    z = [float(logits[c]) if allowed[c] else 0.0 for c in range(classes)]
-    inside = [c for c in range(classes) if allowed[c] or mask_mode == "zero"]
-    largest = max(z[c] for c in inside)  # exp of z - largest cannot overflow
-    total = 0.0
-    for c in inside:
-        total += math.exp(z[c] - largest)
-    probabilities = [0.0] * classes
-    for c in inside:
-        probabilities[c] = math.exp(z[c] - largest) / total
-    return z, probabilities, largest + math.log(total)
-
-
-def sample_mask(classes_mask, b, classes):
-    """The class mask of sample b, all classes where `classes_mask` is None."""
-    if classes_mask is None:
-        return [True] * classes
-    if np.ndim(classes_mask) == 2:
-        return classes_mask[b]
-    return classes_mask
-
-
-def softmax_cross_entropy(logits, labels, classes_mask=None, mask_mode="exclude"):
-    """Softmax cross-entropy, mean over the batch.
-
-        loss = 1/B sum over b of (log(sum over c of exp z[b, c]) - z[b, label[b]])
-
-    Parameters
-    ----------
-    logits : ndarray of shape (B, C)
-    labels : sequence of B ints in [0, C)
-    classes_mask : None, sequence of C bools, or B sequences of C bools
-        The classes of the task: one mask for the batch, or one for each sample.
-        It contains the label.
-    mask_mode : str
-        "exclude" or "zero", see `masked_softmax`.
-
-    Returns
-    -------
-    loss : float
-    """
-    batch, classes = logits.shape
-    loss = 0.0
-    for b in range(batch):
-        allowed = sample_mask(classes_mask, b, classes)
-        z, _, log_total = masked_softmax(logits[b], allowed, mask_mode)
-        loss += (log_total - z[labels[b]]) / batch
-    return loss
-
-
-def softmax_cross_entropy_gradient(logits, labels, classes_mask=None, mask_mode="exclude"):
-    """Gradient of `softmax_cross_entropy` by the logits.
-
-    The derivative of log(sum of exp z) by z[c] is exp z[c] / sum = probability[c],
-    that of -z[label] is -1 at the label:
-
-        dz[b, c] = (probability[b, c] - [c = label[b]]) / B
-
-    A masked logit does not enter the loss ("exclude") or enters it as
-    z = 0 * logit ("zero"), so its derivative is 0 in both modes.
-
-    Returns
-    -------
-    dlogits : ndarray of shape (B, C)
-    """
-    batch, classes = logits.shape
-    dlogits = np.zeros((batch, classes))
-    for b in range(batch):
-        allowed = sample_mask(classes_mask, b, classes)
-        _, probabilities, _ = masked_softmax(logits[b], allowed, mask_mode)
-        for c in range(classes):
-            if allowed[c]:
-                dlogits[b, c] = (probabilities[c] - (c == labels[b])) / batch
-    return dlogits
-
-
-def output_norm(logits, reduction="sum"):
-    """Squared length of the output, mean over the batch (S-MAS).
-
-        norm = 1/B sum over b, c of logits[b, c]^2        "sum"
-        norm = 1/(B C) sum over b, c of logits[b, c]^2    "mean"
-
-    Parameters
-    ----------
-    logits : ndarray of shape (B, C)
-    reduction : str
-
-    Returns
-    -------
-    norm : float
-    """
-    batch, classes = logits.shape
-    count = {"sum": batch, "mean": batch * classes}[reduction]
-    norm = 0.0
-    for b in range(batch):
-        for c in range(classes):
-            norm += logits[b, c] ** 2 / count
-    return float(norm)
-
-
-def output_norm_gradient(logits, reduction="sum"):
-    """Gradient of `output_norm`: 2 logits / B, or 2 logits / (B C) for "mean".
-
-    Returns
-    -------
-    dlogits : ndarray of shape (B, C)
-    """
-    batch, classes = logits.shape
-    count = {"sum": batch, "mean": batch * classes}[reduction]
-    dlogits = np.zeros((batch, classes))
-    for b in range(batch):
-        for c in range(classes):
-            dlogits[b, c] = 2.0 * logits[b, c] / count
-    return dlogits
-
-
-def sgd_step(weight, gradient, learning_rate):
-    """One array's step of gradient descent: weight - learning_rate * gradient."""
-    stepped = np.zeros(weight.shape)
-    for index in np.ndindex(weight.shape):
-        stepped[index] = weight[index] - learning_rate * gradient[index]
-    return stepped
-
-
-def adagrad_update(gradient):
-    """Importance update of Adagrad, u = g^2, g the gradient of the loss."""
-    update = np.zeros(gradient.shape)
-    for index in np.ndindex(gradient.shape):
-        update[index] = gradient[index] ** 2
-    return update
-
-
-def smas_update(norm_gradient):
-    """Importance update of S-MAS, u = |g|, g the gradient of `output_norm`."""
-    update = np.zeros(norm_gradient.shape)
-    for index in np.ndindex(norm_gradient.shape):
-        update[index] = abs(norm_gradient[index])
-    return update
-
-
-def streaming_step(weight, importance, gradient, update, learning_rate, lambda_, epsilon=1e-6):
-    """One array's step of Algorithm 1, lines 10 and 11.
-
-        Omega <- Omega + lambda u
-        theta <- theta - eta g (Omega + epsilon)^(-1/2)
-
-    Parameters
-    ----------
-    weight, importance, gradient, update : ndarray of one shape
-        theta, Omega before the step, g and u.
-    learning_rate, lambda_, epsilon : float
-
-    Returns
-    -------
-    weight, importance : ndarray of that shape
-        After the step; the arguments stay as they are.
-    """
-    weight_after = np.zeros(weight.shape)
-    importance_after = np.zeros(weight.shape)
-    for index in np.ndindex(weight.shape):
-        omega = importance[index] + lambda_ * update[index]
-        step = learning_rate * gradient[index] / math.sqrt(omega + epsilon)
-        importance_after[index] = omega
-        weight_after[index] = weight[index] - step
-    return weight_after, importance_after
+from reference_layers import (
+    TANH_CUBIC,
+    TANH_SCALE,
+    conv2d,
+    conv2d_gradient,
+    dense,
+    dense_gradient,
+    gelu,
+    gelu_gradient,
+    same_padding,
+)
+from reference_loss import (
+    adagrad_update,
+    masked_softmax,
+    output_norm,
+    output_norm_gradient,
+    sample_mask,
+    sgd_step,
+    smas_update,
+    softmax_cross_entropy,
+    softmax_cross_entropy_gradient,
+    streaming_step,
+)
+from reference_pairwise import (
+    kwta,
+    kwta_gradient,
+    kwta_threshold,
+    pairwise,
+    pairwise_gradient,
+)
+
+__all__ = [
+    "TANH_CUBIC",
+    "TANH_SCALE",
+    "adagrad_update",
+    "cnn_step",
+    "conv2d",
+    "conv2d_gradient",
+    "dense",
+    "dense_gradient",
+    "flatten",
+    "gelu",
+    "gelu_gradient",
+    "kwta",
+    "kwta_gradient",
+    "kwta_threshold",
+    "masked_softmax",
+    "mlp_step",
+    "network_forward",
+    "network_gradient",
+    "network_step",
+    "output_norm",
+    "output_norm_gradient",
+    "pairwise",
+    "pairwise_gradient",
+    "same_padding",
+    "sample_mask",
+    "sgd_step",
+    "smas_update",
+    "softmax_cross_entropy",
+    "softmax_cross_entropy_gradient",
+    "streaming_step",
+    "unflatten",
+]
 
 
 def flatten(x):
