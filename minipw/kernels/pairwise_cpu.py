@@ -167,15 +167,15 @@ class WinnerPairs:
         lead, (batch, width, half) = dy.shape[:-2], z.shape
         with_column_c = np.zeros((*dy.shape[:-1], self.classes + 1), z.dtype)
         with_column_c[..., :-1] = dy
-        dy = with_column_c.reshape(-1, batch * (self.classes + 1))
-        dx = np.zeros((len(dy), *shape), z.dtype)
-        dw = np.zeros((len(dy), self.size), z.dtype)
+        dy = _join(with_column_c.reshape(-1, batch * (self.classes + 1)))
+        dx = np.zeros((len(dy), *shape), dy.dtype)
+        dw = np.zeros((len(dy), self.size), dy.dtype)
         # slid[b, k, s] lies in column k + s + 1 of circle[b, k]: the column of the partner.
-        circle = np.zeros((batch, width, width + half), z.dtype)
+        circle = np.zeros((batch, width, width + half), dy.dtype)
         outer, inner, item = circle.strides
         slid = as_strided(circle[:, :, 1:], z.shape, (outer, inner + item, item))
         for s, dy_flat in enumerate(dy):
-            dz = np.zeros_like(z)
+            dz = np.zeros(z.shape, dy.dtype)
             for p, c, w_p in layers:
                 g = dy_flat.take(c)
                 # y_c += w_p z_p
@@ -183,14 +183,15 @@ class WinnerPairs:
                 g *= w_p
                 dz += g
             # z = own_value partner_value
-            d_own = np.einsum("bks,bks->bk", dz, partner_value)
+            d_own = (dz * partner_value).sum(-1)
             np.multiply(dz, own_value, out=slid)
             d_partner = circle.sum(1)
             d_own += d_partner[:, :width]
             d_own[:, :half] += d_partner[:, width:]
             dx[s, row, unit] = d_own[row, column]
         reached = [p for p, _, _ in layers]
-        return dx.reshape(*lead, *shape), _columns_if_few(dw.reshape(*lead, -1), reached)
+        dw = _split(dw).reshape(*lead, -1)
+        return _split(dx).reshape(*lead, *shape), _columns_if_few(dw, reached)
 
 
 class ListedPairs:
@@ -239,9 +240,9 @@ class ListedPairs:
     def backward(self, dy, cache):
         shape, p, c, at_i, at_j, xi, xj, w_p, z = cache
         lead = dy.shape[:-2]
-        dy = dy.reshape(-1, shape[0] * self.classes)
-        dx = np.zeros((len(dy), shape[0] * shape[1]), z.dtype)
-        dw = np.zeros((len(dy), self.i.size), z.dtype)
+        dy = _join(dy.reshape(-1, shape[0] * self.classes))
+        dx = np.zeros((len(dy), shape[0] * shape[1]), dy.dtype)
+        dw = np.zeros((len(dy), self.i.size), dy.dtype)
         for s, dy_flat in enumerate(dy):
             g = dy_flat.take(c)
             # y_c += w_p z_p
@@ -250,7 +251,24 @@ class ListedPairs:
             # z_p = x[i_p] x[j_p]
             np.add.at(dx[s], at_i, dz * xj)
             np.add.at(dx[s], at_j, dz * xi)
-        return dx.reshape(*lead, *shape), _columns_if_few(dw.reshape(*lead, -1), [p])
+        dw = _split(dw).reshape(*lead, -1)
+        return _split(dx).reshape(*lead, *shape), _columns_if_few(dw, [p])
+
+
+def _join(dy):
+    """Two gradients as the parts of one complex number; another count is left as it is.
+
+    The backward pass is linear in dy and multiplies by real numbers alone, so both
+    parts go through untouched by each other, for one look-up where there were two.
+    """
+    return (dy[0] + 1j * dy[1])[None] if len(dy) == 2 else dy
+
+
+def _split(gradient):
+    """The two gradients again, of shape (2, ...), where `_join` made one of them."""
+    if not np.iscomplexobj(gradient):
+        return gradient
+    return np.concatenate([gradient.real, gradient.imag])
 
 
 def _exponent(power_of_two):
