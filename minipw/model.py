@@ -12,7 +12,7 @@ import numpy as np
 from minipw.architecture import he_normal, sample_pairs
 from minipw.backend import THREADS, array_module
 from minipw.gradients import Columns, add_gradients
-from minipw.kernels.pairwise_cpu import fastest_form
+from minipw.kernels.pairwise_cpu import choose_form, fastest_form
 from minipw.nn.conv import conv2d_backward, conv2d_forward
 from minipw.nn.dense import dense_backward, dense_forward
 from minipw.nn.gelu import gelu_backward, gelu_forward
@@ -25,6 +25,8 @@ from minipw.nn.loss import (
 )
 from minipw.nn.pairwise import Pairs, pairwise_backward, pairwise_forward
 
+EVALUATION_BATCH = 256
+"""Samples that `Network.logits` works on at once."""
 SMALLEST_SHARE = 16
 """Samples of a batch that are worth a thread."""
 PAIRWISE_STD = 0.001  # appendix B
@@ -55,6 +57,18 @@ class Network:
             sizes = (architecture.units, self.winners, batch_size)
             form = fastest_form(pairs.i, pairs.j, pairs.classes, *sizes)
             self.pairs = replace(pairs, form=form)
+        self.evaluation_pairs = self._pairs_for_evaluation()
+
+    def _pairs_for_evaluation(self):
+        """The pairs with the form that is fastest for large batches without a backward."""
+        pairs = self.pairs
+        if pairs is None or pairs.i.ndim > 1:
+            return pairs
+        sizes = (pairs.classes, self.architecture.units, self.winners)
+        chosen = choose_form(pairs.i, pairs.j, *sizes, EVALUATION_BATCH, forward_alone=True)
+        if isinstance(pairs.form, chosen):
+            return pairs
+        return replace(pairs, form=chosen(pairs.i, pairs.j, *sizes[:2]))
 
     @classmethod
     def create(cls, architecture, weights_rng, pairs_rng, dtype=np.float32, batch_size=64):
@@ -136,7 +150,8 @@ class Network:
         if self.pairs is None:
             logits, head_cache = dense_forward(x, w)
         else:
-            logits, head_cache = pairwise_forward(x, w, self.pairs, gradient)
+            pairs = self.pairs if gradient else self.evaluation_pairs
+            logits, head_cache = pairwise_forward(x, w, pairs, gradient)
         return logits, [*caches, kwta_cache, head_cache]
 
     def backward(self, dlogits, caches):
@@ -242,7 +257,10 @@ class Network:
         """
         axis = x.ndim - len(self.architecture.input_shape) - 1
         rows = (slice(None),) * axis
-        batches = [slice(start, start + 256) for start in range(0, x.shape[axis], 256)]
+        batches = [
+            slice(start, start + EVALUATION_BATCH)
+            for start in range(0, x.shape[axis], EVALUATION_BATCH)
+        ]
         parts = THREADS.map(lambda batch: self.forward(x[(*rows, batch)], False)[0], batches)
         return array_module(x).concatenate(parts, axis=-2)
 

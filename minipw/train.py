@@ -14,7 +14,7 @@ from minipw.nn.loss import mask_logits
 from minipw.rules import update, zero_importance
 from minipw.streams import EXPERIMENTS, seed_generators
 
-EVALUATION_BATCH = 2000
+LOADED_AT_ONCE = 2000
 CURVE_SAMPLES = 2000
 """Test images a task that each point of a learning curve is measured on."""
 RECORD_FORMAT = 1
@@ -181,8 +181,8 @@ class Run:
         if count is not None and count < test.size:
             test = test[np.linspace(0, test.size - 1, count).astype(int)]
         correct = 0
-        for start in range(0, test.size, EVALUATION_BATCH):
-            rows = test[start : start + EVALUATION_BATCH]
+        for start in range(0, test.size, LOADED_AT_ONCE):
+            rows = test[start : start + LOADED_AT_ONCE]
             x = task.inputs(self.dataset, self.dataset.x_test[rows])
             predicted = self.predict(self.network.logits(x), self.mask(task))
             correct += int((predicted == self.dataset.y_test[rows]).sum())

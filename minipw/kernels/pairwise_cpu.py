@@ -26,6 +26,8 @@ LISTED_COST, MATRIX_COST, FILL_COST = 2.5, 1 / 350, 0.3
 """Measured times over that of a product found by `WinnerPairs`: of one found by
 `ListedPairs`, of an entry of the matrices times a sample, of filling in a weight. An
 entry costs as much as 32 samples before there is any: it is written and read."""
+FORWARD_SHARE = {"ListedPairs": 0.75, "WinnerPairs": 0.6, "MatrixPairs": 0.4}
+"""Of the time of forward and backward together, measured."""
 FEW = 8
 """A gradient is returned as `Columns` when under one weight in FEW was reached."""
 
@@ -42,6 +44,16 @@ def fastest_form(i, j, classes, units, winners, batch_size=64):
     if i.ndim > 1:
         runs = zip(i, j, strict=True)
         return PerRun([fastest_form(*run, classes, units, winners, batch_size) for run in runs])
+    chosen = choose_form(i, j, classes, units, winners, batch_size)
+    return chosen(i, j, classes, units)
+
+
+def choose_form(i, j, classes, units, winners, batch_size, forward_alone=False):
+    """The class of the form with the lowest count; see `fastest_form`.
+
+    forward_alone : bool
+        Count no backward pass.
+    """
     used, repeats = used_units(i, j, units).size, most_repeats(i, j, units)
     share = winners / units
     # At first the winners are spread over all units, later they gather on the used ones.
@@ -51,11 +63,13 @@ def fastest_form(i, j, classes, units, winners, batch_size=64):
         WinnerPairs: batch_size * repeats * active**2 / 2,
         MatrixPairs: MATRIX_COST * (batch_size + 32) * classes * used**2 + FILL_COST * i.size,
     }
+    if forward_alone:
+        costs = {form: cost * FORWARD_SHARE[form.__name__] for form, cost in costs.items()}
     if (i == j).any() or 6 * repeats * used**2 > TABLE_LIMIT:
         del costs[WinnerPairs]
     if 8 * classes * used**2 > TABLE_LIMIT:
         del costs[MatrixPairs]
-    return min(costs, key=costs.get)(i, j, classes, units)
+    return min(costs, key=costs.get)
 
 
 def used_units(i, j, units):
