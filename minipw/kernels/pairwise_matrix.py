@@ -17,9 +17,12 @@ class MatrixPairs:
 
     Attributes
     ----------
-    used : int ndarray of shape (U,), the units that some pair reads
-    entry, mirror : int ndarray of shape (P,)
-        Where a weight is in the matrices (C, U, U), as flat indices.
+    used : int ndarray of shape (U,)
+        The units that some pair reads.
+    entry : int ndarray of shape (P,)
+        Where the gradient of a weight is read from the products (C, U, U), flat.
+    matrices : ndarray of shape (C U, U)
+        A_c, one below the other, filled at every call.
     """
 
     def __init__(self, i, j, classes, units):
