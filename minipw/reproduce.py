@@ -205,8 +205,8 @@ def open_lanes(args, runs):
         return [
             SharedLane(executor, client.close) for _ in range(min(slots, max(runs, 1)))
         ], lambda: None
-    lanes, stop_event = process_lanes(min(args.workers, runs))
-    return lanes, stop_event.set
+    lanes, stop_flag = process_lanes(min(args.workers, runs))
+    return lanes, stop_flag.set
 
 
 def summary_lines(plan):

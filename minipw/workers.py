@@ -41,15 +41,30 @@ class Item:
         return run_key(asdict(self.settings), self.seed, self.data or self.settings.dataset)
 
 
-_stop_event = None  # of this worker process, set by its parent
+class StopFlag:
+    """A flag that processes share, without a lock: one killed beside it blocks nobody."""
+
+    def __init__(self, context):
+        self.value = context.RawValue("b", 0)
+
+    def set(self):
+        """Raise the flag, for good."""
+        self.value.value = 1
+
+    def is_set(self):
+        """Whether it was raised."""
+        return bool(self.value.value)
+
+
+_stop_flag = None  # of this worker process, set by its parent
 _at_work = threading.Lock()  # held by this worker process during a run
 
 
-def prepare_worker(stop_event, parent):
+def prepare_worker(stop_flag, parent):
     """Run once in every worker process: what tells it to stop."""
-    global _stop_event
+    global _stop_flag
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides
-    _stop_event = (stop_event, parent)
+    _stop_flag = (stop_flag, parent)
     threading.Thread(target=leave_with_parent, daemon=True).start()
 
 
@@ -62,10 +77,10 @@ def leave_with_parent():
 
 def should_stop():
     """Whether the parent wants this worker to leave its run, or is gone."""
-    if _stop_event is None:
+    if _stop_flag is None:
         return False
-    stop_event, parent = _stop_event
-    return stop_event.is_set() or os.getppid() != parent
+    stop_flag, parent = _stop_flag
+    return stop_flag.is_set() or os.getppid() != parent
 
 
 @cache
@@ -91,7 +106,7 @@ def perform(item):
     path = item.checkpoints and path_for(item.checkpoints, item.key)
     keeper = Keeper(path, item.key, should_stop)
     dataset = dataset_of(item.settings.dataset, item.data_dir)
-    with _at_work if _stop_event else nullcontext():
+    with _at_work if _stop_flag else nullcontext():
         try:
             return run(item.settings, item.seed, dataset, keeper=keeper)
         except Stopped:
@@ -101,8 +116,8 @@ def perform(item):
 class ProcessLane:
     """One worker process that does one run at a time, and is replaced if it dies."""
 
-    def __init__(self, stop_event):
-        self.stop_event = stop_event
+    def __init__(self, stop_flag):
+        self.stop_flag = stop_flag
         self.renew()
 
     def renew(self):
@@ -111,7 +126,7 @@ class ProcessLane:
             1,
             mp_context=multiprocessing.get_context("spawn"),
             initializer=prepare_worker,
-            initargs=(self.stop_event, os.getpid()),
+            initargs=(self.stop_flag, os.getpid()),
         )
 
     def submit(self, item):
@@ -128,7 +143,7 @@ class ProcessLane:
 
     def close(self):
         """Wait for the process to leave; a run that it still does is saved first."""
-        self.stop_event.set()
+        self.stop_flag.set()
         self.executor.shutdown(wait=True, cancel_futures=True)
 
 
@@ -150,8 +165,8 @@ def process_lanes(count):
     """`count` worker processes with one thread each, and the event that stops them."""
     for library in ("OMP", "OPENBLAS", "MKL"):
         os.environ[f"{library}_NUM_THREADS"] = "1"  # the processes inherit it
-    stop_event = multiprocessing.get_context("spawn").Event()
-    return [ProcessLane(stop_event) for _ in range(count)], stop_event
+    stop_flag = StopFlag(multiprocessing.get_context("spawn"))
+    return [ProcessLane(stop_flag) for _ in range(count)], stop_flag
 
 
 def execute(items, lanes, stop=lambda: False):
