@@ -46,8 +46,9 @@ def blocks(part, xp):
 class Threads:
     """The threads that share a step's work in this process; one until `use` is called.
 
-    NumPy lets other threads run while it computes, so two of them halve the time of a
-    step, gathers included, where two BLAS threads only halve the matrix products.
+    NumPy lets other threads run while it computes, so they share gathers and elementwise
+    work too, where BLAS threads share only the matrix products. Against two BLAS threads,
+    two of these were measured 1.1 to 1.3 times as fast in training, 1.5 to 2 in evaluation.
     """
 
     def __init__(self):

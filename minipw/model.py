@@ -44,6 +44,9 @@ class Network:
         "dense0", ... of shape (..., D, H), "conv0", ... of shape (..., rows, columns,
         channels, filters), "head" of shape (..., P) or (..., H, C).
     pairs : Pairs or None
+        Those of the pairwise head, with the form that training uses.
+    evaluation_pairs : Pairs or None
+        The same pairs with the form that `logits` uses.
     """
 
     def __init__(self, architecture, parameters, pairs=None, batch_size=64):
@@ -210,10 +213,11 @@ class Network:
         """
         xp, lead = array_module(x), labels.ndim - 1
         rows = (slice(None),) * lead
+        row_a_sample = mask is not None and mask.ndim > 1 and mask.shape[-2] == labels.shape[-1]
 
         def work(share):
             part = (*rows, share)
-            own = mask[..., share, :] if mask is not None and mask.ndim == lead + 2 else mask
+            own = mask[..., share, :] if row_a_sample else mask
             logits, caches = self.forward(x[part])
             weight = (share.stop - share.start) / labels.shape[-1]
             loss, gradients = self.gradients(
