@@ -110,3 +110,33 @@ def keep_freed_memory():
         mallopt(mmap_threshold, 1 << 30)  # what newer ones do
         mallopt(trim_threshold, 1 << 30)
         mallopt(arena_max, 1)  # threads have arenas of their own, which are given back
+
+
+def to_module(xp, array):
+    """`array`, of NumPy or of `xp`, as an array of `xp`; a copy only from host to device."""
+    return array if xp is np else xp.asarray(array)
+
+
+def to_host(array):
+    """`array` as a NumPy array; waits for the device that it is on."""
+    return array if isinstance(array, np.ndarray) else array.get()
+
+
+def device_facts(xp):
+    """What a record says of the device that runs of the module `xp` are done on."""
+    if xp is np:
+        return {"device": "cpu", "threads": THREADS.count}
+    return {"device": "cuda", "gpu": device_name(), "threads": 1}
+
+
+def device_versions(xp):
+    """Versions of what a device needs beside NumPy."""
+    return {} if xp is np else {"cupy": xp.__version__}
+
+
+def device_name():
+    """The name of the CUDA device in use."""
+    import cupy
+
+    properties = cupy.cuda.runtime.getDeviceProperties(cupy.cuda.Device().id)
+    return properties["name"].decode()

@@ -4,16 +4,17 @@ Every check ends in an InputError of one line. Where files are looked for, and
 where a download lands, is in data/README.md.
 """
 
-import hashlib
 import os
 import sys
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
 from minipw import InputError, readers
+from minipw.backend import array_module, to_module
 from minipw.download import fetch, writable_folder
-from minipw.readers import CIFAR_BATCHES, IDX_FILES, require
+from minipw.readers import CIFAR_BATCHES, IDX_FILES, content_digest, require
 
 PACKAGE = os.path.dirname(os.path.abspath(__file__))
 CHECKOUT = os.path.dirname(PACKAGE)  # of an installed package: a folder without pyproject.toml
@@ -113,13 +114,24 @@ class Dataset:
             y_test=self.y_train[held],
         )
 
+    def moved_to(self, xp):
+        """The data set with its arrays as those of the module `xp`, in their own types."""
+        names = ("x_train", "y_train", "x_test", "y_test")
+        return replace(self, **{name: to_module(xp, getattr(self, name)) for name in names})
+
+    @cached_property
+    def _scale_and_shift(self):
+        """Factor and summand of a pixel, float32 ndarrays of shape (channels,)."""
+        xp, mean, std = array_module(self.x_train), np.array(self.mean), np.array(self.std)
+        return [to_module(xp, a.astype(np.float32)) for a in (1 / (255 * std), -mean / std)]
+
     def batch(self, x):
         """Samples as float32: (x / 255 - mean) / std for pixels, other values as they are."""
         if x.dtype != np.uint8:
-            return np.asarray(x, np.float32)
-        mean, std = np.array(self.mean), np.array(self.std)
-        y = x * (1 / (255 * std)).astype(np.float32)
-        y += (-mean / std).astype(np.float32)
+            return x.astype(np.float32, copy=False)
+        scale, shift = self._scale_and_shift
+        y = x * scale
+        y += shift
         return y
 
 
@@ -175,15 +187,6 @@ def read_npz(path):
     classes = int(max(y_train.max(), y_test.max())) + 1
     arrays = (x_train, y_train, x_test, y_test)
     return Dataset(os.fspath(path), *arrays, classes, mean, std, "", content_digest(*arrays))
-
-
-def content_digest(*arrays):
-    """Sixteen hexadecimal digits that stand for the content of arrays."""
-    digest = hashlib.sha256()
-    for array in arrays:
-        digest.update(f"{array.dtype}{array.shape}".encode())
-        digest.update(np.ascontiguousarray(array))
-    return digest.hexdigest()[:16]
 
 
 def pixel_statistics(x):

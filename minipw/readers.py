@@ -200,3 +200,12 @@ def read_npz(path):
     y_train = npz_labels(f"{path}: y_train", arrays["y_train"], len(x_train))
     y_test = npz_labels(f"{path}: y_test", arrays["y_test"], len(x_test))
     return x_train, y_train, x_test, y_test
+
+
+def content_digest(*arrays):
+    """Sixteen hexadecimal digits that stand for the content of arrays."""
+    digest = hashlib.sha256()
+    for array in arrays:
+        digest.update(f"{array.dtype}{array.shape}".encode())
+        digest.update(np.ascontiguousarray(array))
+    return digest.hexdigest()[:16]

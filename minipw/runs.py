@@ -7,8 +7,8 @@ import os
 from pathlib import Path
 
 from minipw import InputError
+from minipw.record import RECORD_FORMAT
 from minipw.settings import Settings
-from minipw.train import RECORD_FORMAT
 
 DEFAULTS = {
     field.name: field.default

@@ -7,8 +7,8 @@ import resource
 import pytest
 
 from minipw import InputError
+from minipw.record import RECORD_FORMAT
 from minipw.runs import Store
-from minipw.train import RECORD_FORMAT
 
 SETTINGS = {"experiment": "split", "learning_rate": 0.1, "multi_head": False}
 
