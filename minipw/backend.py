@@ -176,6 +176,11 @@ def device_name():
     return properties["name"].decode()
 
 
+def device_text():
+    """The CUDA device in use for the reader: its name and memory."""
+    return f"{device_name()}, {free_memory()[1] / 2**30:.0f} GiB"
+
+
 def free_memory():
     """Bytes of the CUDA device that are free, or free in CuPy's pool, and all it has."""
     import cupy

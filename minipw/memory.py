@@ -1,5 +1,7 @@
 """How much memory on a device a run needs, and so how many are trained at once."""
 
+import math
+
 from minipw.nn.conv import same_padding
 
 SHARE = 0.8
@@ -14,9 +16,7 @@ def sample_values(architecture, defining_form=False):
         The products of all pairs are held, as without a kernel for the head.
     """
     height, width = (*architecture.input_shape, 1)[:2]
-    values = 1
-    for size in architecture.input_shape:
-        values *= size
+    values = math.prod(architecture.input_shape)
     for _, shape, stride in architecture.layers():
         places = 1
         if stride is not None:
@@ -32,19 +32,20 @@ def sample_values(architecture, defining_form=False):
     return values
 
 
-def run_bytes(architecture, settings, parameters, defining_form=False):
+def run_bytes(architecture, settings):
     """Bytes that one of several stacked runs takes in training, roughly.
 
     Parameters, importance, the copies of both from the start of a stretch, gradients, and
     a forward and a backward pass; of a pairwise head the index of the pairs, twice.
-
-    parameters : int, of one run
     """
     gradients = 2 if settings.rule == "s-mas" else 1
-    numbers = (5 + gradients) * parameters
+    pairs, head = 0, architecture.units * architecture.classes
+    if architecture.head == "pairwise":
+        pairs = head = architecture.pair_weights
+    parameters = head + sum(math.prod(shape) for _, shape, _ in architecture.layers())
     samples = settings.batch_size * (1 + gradients)
-    numbers += samples * sample_values(architecture, defining_form)
-    return 4 * numbers + 32 * (settings.pair_weights or 0)
+    numbers = (5 + gradients) * parameters + samples * sample_values(architecture)
+    return 4 * numbers + 32 * pairs
 
 
 def runs_that_fit(free, data, run):

@@ -67,7 +67,7 @@ def run_stack(runs, progress=None, stop=lambda: False):
     ]
 
 
-def runs_together(settings, dataset, xp):
+def seeds_that_fit(settings, dataset, xp):
     """R, the runs that fit into the device's memory; on a CPU one.
 
     A rough count: `run_seeds` tries fewer where it was too high.
@@ -95,8 +95,8 @@ def run_seeds(settings, seeds, dataset, xp, together, new_bar=nullcontext, stop=
 
     Yields
     ------
-    seed : int
-    outcome : dict, the record, or InputError
+    list of (int, dict or InputError)
+        Each seed of a stack with its record, or why there is none.
     """
     waiting = list(seeds)
     while waiting:
@@ -114,5 +114,5 @@ def run_seeds(settings, seeds, dataset, xp, together, new_bar=nullcontext, stop=
             gc.collect()
             release_memory()
             continue
-        yield from zip(part, outcomes, strict=True)
+        yield list(zip(part, outcomes, strict=True))
         del waiting[: len(part)]
