@@ -2,12 +2,13 @@
 
 import gc
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 
 import numpy as np
 
 from minipw import InputError, memory
-from minipw.backend import free_memory, release_memory
+from minipw.backend import available_cores, free_memory, release_memory
 from minipw.checkpoint import Stopped
 from minipw.record import result
 from minipw.stacked import Stack
@@ -21,12 +22,17 @@ def create_runs(settings, seeds, dataset, xp, ready=None):
     ready : dict of int to Run
         Runs that are there already, by their seed; each is taken out.
     """
-    runs, data, ready = [], None, {} if ready is None else ready
-    for seed in seeds:
-        run = ready.pop(seed, None) or Run(settings, seed, dataset, xp)
-        data = data or run.dataset.moved_to(xp)
+    found = {seed: (ready or {}).pop(seed, None) for seed in seeds}
+
+    def create(seed):
+        return found[seed] or Run(settings, seed, dataset, xp)
+
+    # Drawing and sorting is most of the work, and leaves Python's lock to the others.
+    with ThreadPoolExecutor(available_cores()) as pool:
+        runs = list(pool.map(create, found))
+    data = runs[0].dataset.moved_to(xp)
+    for run in runs:
         run.dataset = data
-        runs.append(run)
     return runs
 
 
