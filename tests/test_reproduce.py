@@ -103,6 +103,8 @@ def test_expected_seconds_are_learned(plan, tiny):
     assert learned[one] == 20
     assert learned[two] == pytest.approx(20 / guess[one] * guess[two])
     assert learned[three] == pytest.approx(200)
+    keep(two, [0], seconds=1000.0)
+    assert plan().expected_seconds()[three] == pytest.approx(200)  # another head says nothing
 
 
 def more(cell):
