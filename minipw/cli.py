@@ -22,6 +22,7 @@ GIVEN = (
     "smas_norm",
     "class_mask",
     "gelu",
+    "label",
 )
 """Flags that set one setting each, where they are given."""
 
@@ -98,8 +99,13 @@ def train(args):
     if args.plot:
         figures.check_figure(args.plot)
     dataset = datasets.load(
-        args.dataset or "mnist", data_dir=args.data_dir, named=args.dataset is not None
+        args.dataset or "mnist",
+        data_dir=args.data_dir,
+        named=args.dataset is not None,
+        label=args.label,
     )
+    if args.classes_per_task and dataset.tasks_train is not None:
+        raise InputError(f"{dataset.name} names its tasks itself: leave out --classes-per-task")
     settings, source = resolve(
         dataset,
         args.exp,
@@ -136,6 +142,7 @@ def take_settings(args):
         values = read_settings(args.settings)
     args.exp = args.exp or values.get("experiment")
     args.dataset = args.dataset or values.get("dataset")
+    args.label = args.label or values.get("label")
     args.backbone = args.backbone or values.get("backbone")
     args.head = args.head or values.get("head", "pairwise")
     args.rule = args.rule or values.get("rule", "adagrad")

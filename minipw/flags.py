@@ -15,6 +15,7 @@ after task, is never told the task, and is tested on all tasks after each.
   python run.py --exp split --head fc --runs 5        five seeds, the dense head
   python run.py --exp split --multi-head --rule s-mas the S-MAS rule, told the task
   python run.py --exp split --dataset digits.npz      your own data
+  python run.py --exp split --dataset wine.csv --label kind
   python run.py --bench                               how fast, against the floor
 """
 
@@ -91,9 +92,10 @@ def parser():
     what.add_argument(
         "--dataset",
         metavar="NAME",
-        help="mnist (default), fashion-mnist, cifar-10, mnist-5k (bundled), or FILE.npz with "
-        "x_train, y_train, x_test, y_test",
+        help="mnist (default), fashion-mnist, cifar-10, mnist-5k (bundled), FILE.npz with "
+        "x_train, y_train, x_test, y_test, or FILE.csv with a header",
     )
+    what.add_argument("--label", metavar="COLUMN", help="of FILE.csv, the column of the classes")
     what.add_argument(
         "--multi-head", action="store_true", help="loss and test see only the task's classes"
     )

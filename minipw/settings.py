@@ -29,6 +29,8 @@ class Settings:
         Steps between two points of the learning curve; 0 draws none.
     held_out : float in [0, 1)
         Share of the training set that is tested on, instead of the test set.
+    label : str or None
+        Column of a .csv file that holds the classes.
     """
 
     experiment: str
@@ -52,6 +54,7 @@ class Settings:
     gelu: str = "tanh"
     evaluate_every: int = 0
     held_out: float = 0.0
+    label: str | None = None
 
     def __post_init__(self):
         require_choice("experiment", self.experiment, EXPERIMENTS)

@@ -93,8 +93,11 @@ def split_tasks(dataset, rng, classes_per_task=2, count=None):
     """Consecutive classes, `classes_per_task` a task, the tasks in random order.
 
     When the classes do not divide evenly the task with the last ones is smaller.
-    `count` is for `permuted_tasks` alone.
+    A data set with tasks of its own keeps them, in ascending order. `count` is for
+    `permuted_tasks` alone.
     """
+    if dataset.tasks_train is not None:
+        return own_tasks(dataset)
     if not 1 <= classes_per_task <= dataset.classes:
         raise InputError(
             f"{classes_per_task} classes per task do not fit a data set of "
@@ -104,12 +107,23 @@ def split_tasks(dataset, rng, classes_per_task=2, count=None):
     for first in range(0, dataset.classes, classes_per_task):
         classes = np.zeros(dataset.classes, bool)
         classes[first : first + classes_per_task] = True
-        name = "classes " + " ".join(str(c) for c in np.flatnonzero(classes))
+        name = "classes " + " ".join(dataset.label(c) for c in np.flatnonzero(classes))
         train, test = (
             np.flatnonzero(classes[labels]) for labels in (dataset.y_train, dataset.y_test)
         )
         tasks.append(Task(name, train, test, classes))
     return [tasks[n] for n in rng.permutation(len(tasks))]
+
+
+def own_tasks(dataset):
+    """The tasks that the data set itself names, in ascending order."""
+    tasks = []
+    for n in np.union1d(dataset.tasks_train, dataset.tasks_test):
+        train, test = (np.flatnonzero(t == n) for t in (dataset.tasks_train, dataset.tasks_test))
+        classes = np.zeros(dataset.classes, bool)
+        classes[dataset.y_train[train]] = classes[dataset.y_test[test]] = True
+        tasks.append(Task(f"task {n}", train, test, classes))
+    return tasks
 
 
 def permuted_tasks(dataset, rng, classes_per_task=None, count=10):
