@@ -47,16 +47,14 @@ def tiny(tiny_npz, tmp_path, monkeypatch):
 
 @pytest.fixture
 def plan(tiny):
-    """A function that makes plans, closed at the end."""
-    made = []
+    """A function that makes plans, their stores closed again."""
 
     def make(*args, **kwargs):
-        made.append(Plan("table1", *args, **kwargs))
-        return made[-1]
+        made = Plan("table1", *args, **kwargs)
+        made.close()
+        return made
 
-    yield make
-    for one in made:
-        one.close()
+    return make
 
 
 def keep(settings, seeds, seconds=1.0, accuracies=None):
