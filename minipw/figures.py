@@ -125,7 +125,7 @@ def plot_curves(curves, paths):
     paths : list of str
     """
     plt = pyplot()
-    figure, (left, right) = plt.subplots(1, 2, figsize=(12, 4.6), layout="constrained")
+    figure, (left, right) = plt.subplots(1, 2, figsize=(12, 5.2), layout="constrained")
     names = [name for name in CURVES if name in curves]
     for name, color in zip(names, COLORS, strict=False):
         per_task, curve = curves[name]
@@ -143,5 +143,6 @@ def plot_curves(curves, paths):
     for axes in (left, right):
         axes.set(xlabel="tasks of the stream", ylabel="test accuracy (%)")
         axes.grid(alpha=0.3)
-        axes.legend(fontsize=8, loc="lower left")
+        below = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.14), "ncols": 2}
+        axes.legend(fontsize=8, frameon=False, **below)
     save(plt, figure, paths)
