@@ -12,6 +12,8 @@ from itertools import pairwise
 
 import numpy as np
 
+from minipw import InputError
+
 BLOCK = 1 << 17
 """Elements worked on at a time on a CPU, so that what one pass leaves is still in the
 cache for the next one; fewer would be spent on calls, more on memory (measured)."""
@@ -110,3 +112,152 @@ def keep_freed_memory():
         mallopt(mmap_threshold, 1 << 30)  # what newer ones do
         mallopt(trim_threshold, 1 << 30)
         mallopt(arena_max, 1)  # threads have arenas of their own, which are given back
+
+
+def to_module(xp, array):
+    """`array`, of NumPy or of `xp`, as an array of `xp`; a copy only from host to device."""
+    return array if xp is np else xp.asarray(array)
+
+
+def to_host(array):
+    """`array` as a NumPy array; waits for the device that it is on."""
+    return array if isinstance(array, np.ndarray) else array.get()
+
+
+def device_module(name):
+    """The array module of a word after --device.
+
+    Raises
+    ------
+    InputError
+        For "cuda" without CuPy, without a device, or where no kernel can be compiled.
+    """
+    if name == "cpu":
+        return np
+    try:
+        import cupy
+    except ImportError as error:
+        raise InputError(
+            f"--device cuda needs CuPy ({_first_line(error)}): "
+            'pip install "minipw[gpu]" (from a checkout: .[gpu])'
+        ) from None
+    try:
+        count = cupy.cuda.runtime.getDeviceCount()
+        if count:
+            (cupy.arange(2) + 1).get()  # compiles a kernel and runs it
+    except Exception as error:  # the driver, the compiler, the toolkit: each has its own kinds
+        raise InputError(f"no CUDA device to use: {_first_line(error)}; use --device cpu") from None
+    if not count:
+        raise InputError("no CUDA device to use: none is visible; use --device cpu")
+    return cupy
+
+
+def _first_line(error):
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
+def device_facts(xp):
+    """What a record says of the device that runs of the module `xp` are done on."""
+    if xp is np:
+        return {"device": "cpu", "threads": THREADS.count}
+    return {"device": "cuda", "gpu": device_name(), "threads": 1}
+
+
+def device_versions(xp):
+    """Versions of what a device needs beside NumPy."""
+    return {} if xp is np else {"cupy": xp.__version__}
+
+
+def device_name():
+    """The name of the CUDA device in use."""
+    import cupy
+
+    properties = cupy.cuda.runtime.getDeviceProperties(cupy.cuda.Device().id)
+    return properties["name"].decode()
+
+
+def device_text():
+    """The CUDA device in use for the reader: its name and memory."""
+    return f"{device_name()}, {free_memory()[1] / 2**30:.0f} GiB"
+
+
+def free_memory():
+    """Bytes of the CUDA device that are free, or free in CuPy's pool, and all it has."""
+    import cupy
+
+    free, total = cupy.cuda.runtime.memGetInfo()
+    return free + cupy.get_default_memory_pool().free_bytes(), total
+
+
+def release_memory():
+    """Give the freed arrays of CuPy's pool back to the device."""
+    import cupy
+
+    cupy.get_default_memory_pool().free_all_blocks()
+
+
+def device_seconds(function, repeats):
+    """Median time of a call on the device by CUDA events, after one that is not counted."""
+    import cupy
+
+    function()
+    times = []
+    for _ in range(repeats):
+        began, ended = cupy.cuda.Event(), cupy.cuda.Event()
+        began.record()
+        function()
+        ended.record()
+        ended.synchronize()
+        times.append(1e-3 * cupy.cuda.get_elapsed_time(began, ended))
+    return sorted(times)[len(times) // 2]
+
+
+def repeated(xp, function, capturable=True):
+    """A function without arguments to be called many times, as it is best called.
+
+    With MINIPW_CUDA_GRAPH=1 on a device: through a CUDA graph of it, where the function
+    is `capturable`: reads and writes the same arrays every time and uploads nothing.
+    Whether that is faster has not been measured.
+    """
+    if xp is np or not capturable or os.environ.get("MINIPW_CUDA_GRAPH") != "1":
+        return function
+    return Graph(xp, function)
+
+
+class Graph:
+    """Calls a function once, then repeats what it launched; plainly where that fails.
+
+    What the function allocates comes from a pool that nothing else uses, since every
+    repetition writes there again. The stream waits for the default one, and that for it.
+    """
+
+    told = False  # that a capture has failed, in this process
+
+    def __init__(self, cupy, function):
+        self.cupy, self.function, self.graph, self.failed = cupy, function, None, False
+        self.stream, self.pool = cupy.cuda.Stream(), cupy.cuda.MemoryPool()
+
+    def __call__(self):
+        if self.graph is not None:
+            self.graph.launch(self.stream)
+        elif self.failed:
+            self.function()
+        else:
+            with self.stream, self.cupy.cuda.using_allocator(self.pool.malloc):
+                self.function()  # compiles and allocates what no capture may
+                self._capture()
+
+    def _capture(self):
+        try:
+            self.stream.begin_capture()
+            try:
+                self.function()
+            finally:
+                graph = self.stream.end_capture()
+        except Exception as error:  # whatever a capture does not take
+            self.failed = True
+            if not Graph.told:
+                print(f"no CUDA graph, plain launches: {_first_line(error)}", file=sys.stderr)
+            Graph.told = True
+        else:
+            self.graph = graph

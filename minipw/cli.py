@@ -51,7 +51,8 @@ def main(argv=None):
         from minipw.backend import THREADS, available_threads, keep_freed_memory
 
         keep_freed_memory()
-        with THREADS.use(available_threads()):
+        # On a device the host only launches work: threads would cut the batch in pieces.
+        with THREADS.use(available_threads() if args.device == "cpu" else 1):
             return benchmark(args) if args.bench else train(args)
     except InputError as error:
         print(f"error: {error}", file=sys.stderr)
@@ -83,6 +84,10 @@ def paper(args):
 
 def benchmark(args):
     """Time the training steps of a set of networks."""
+    if args.device == "cuda":
+        from minipw import bench_cuda
+
+        return bench_cuda.main(args)
     from minipw import bench
 
     return bench.main(as_json=args.json)
@@ -186,6 +191,7 @@ def check_commands(args):
     if len(given) > 1:
         raise InputError(f"{given[0]} and {given[1]} are two different things: give one of them")
     unused = [
+        ("--device cuda", args.device == "cuda", not args.report, "runs to do"),
         ("--only", args.only, args.paper, "--paper"),
         ("--cluster", args.cluster, args.paper or args.tune, "--paper or --tune"),
         ("--workers", args.workers, args.paper or args.tune, "--paper or --tune"),
@@ -193,6 +199,14 @@ def check_commands(args):
         ("--densities", args.densities, args.tune, "--tune"),
     ]
     refuse_unused(unused)
+    if args.device == "cuda":
+        for flag, given in (
+            ("--workers", args.workers),
+            ("--cluster", args.cluster),
+            ("--tune", args.tune),
+        ):
+            if given:
+                raise InputError(f"{flag} uses processes on CPUs: leave out it or --device cuda")
 
 
 def check_combination(args):

@@ -2,8 +2,11 @@
 
 import hashlib
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
+
+from minipw.backend import array_module, to_module
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,13 +61,24 @@ class Dataset:
         """What class `number` is called."""
         return self.labels[number] if self.labels else str(number)
 
+    def moved_to(self, xp):
+        """The data set with its arrays as those of the module `xp`, in their own types."""
+        names = ("x_train", "y_train", "x_test", "y_test")
+        return replace(self, **{name: to_module(xp, getattr(self, name)) for name in names})
+
+    @cached_property
+    def _scale_and_shift(self):
+        """Factor and summand of a pixel, float32 ndarrays of shape (channels,)."""
+        xp, mean, std = array_module(self.x_train), np.array(self.mean), np.array(self.std)
+        return [to_module(xp, a.astype(np.float32)) for a in (1 / (255 * std), -mean / std)]
+
     def batch(self, x):
         """Samples as float32: (x / 255 - mean) / std for pixels, other values as they are."""
         if x.dtype != np.uint8:
-            return np.asarray(x, np.float32)
-        mean, std = np.array(self.mean), np.array(self.std)
-        y = x * (1 / (255 * std)).astype(np.float32)
-        y += (-mean / std).astype(np.float32)
+            return x.astype(np.float32, copy=False)
+        scale, shift = self._scale_and_shift
+        y = x * scale
+        y += shift
         return y
 
 

@@ -153,6 +153,13 @@ def parser():
     run.add_argument(
         "--runs", type=whole(1), metavar="N", help="seeds (1; --paper: the paper's number)"
     )
+    run.add_argument(
+        "--device",
+        choices=["cpu", "cuda"],
+        default="cpu",
+        help="cuda: all seeds of --runs, or of a cell of --paper, together on a GPU; needs CuPy "
+        "(cpu)",
+    )
     run.add_argument("--data-dir", metavar="DIR", help="where data sets lie or are downloaded to")
     run.add_argument(
         "--out", metavar="DIR", help="append each result to DIR; a run found there is not repeated"

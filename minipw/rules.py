@@ -14,8 +14,6 @@ gradient may come as `Columns`: the entries outside need no visit.
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from minipw import require_choice
 from minipw.backend import BLOCK, THREADS, array_module, blocks
 from minipw.gradients import Columns
@@ -131,4 +129,4 @@ STEPS = {"sgd": sgd, "adagrad": adagrad, "s-mas": smas}
 
 def zero_importance(parameters):
     """Omega before the first step: zeros in the shape of every parameter."""
-    return {name: np.zeros_like(value) for name, value in parameters.items()}
+    return {name: array_module(value).zeros_like(value) for name, value in parameters.items()}

@@ -12,8 +12,8 @@ except ImportError:  # not on every system
     fcntl = None
 
 from minipw import InputError
+from minipw.record import RECORD_FORMAT
 from minipw.settings import Settings
-from minipw.train import RECORD_FORMAT
 
 DEFAULTS = {
     field.name: field.default

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from minipw import InputError
+from minipw.backend import array_module
 
 SEED_STREAMS = ("weights", "pairs", "tasks", "samples")
 
@@ -52,23 +53,8 @@ class Task:
     permutation: np.ndarray | None = None
 
     def inputs(self, dataset, x):
-        """Samples as the network sees them: permuted, scaled, float32.
-
-        Parameters
-        ----------
-        dataset : Dataset
-        x : ndarray of shape (n, *shape), rows of the data set
-
-        Returns
-        -------
-        ndarray of x's shape
-        """
-        if self.permutation is None:
-            return dataset.batch(x)
-        if len(dataset.mean) > 1:  # a value keeps the scale of the channel it came from
-            x = dataset.batch(x)
-        x = x.reshape(len(x), -1).take(self.permutation, axis=1).reshape(x.shape)
-        return x if len(dataset.mean) > 1 else dataset.batch(x)
+        """Samples of this task, (n, *shape), as the network sees them; see `inputs`."""
+        return inputs(dataset, x, self.permutation)
 
     def steps(self, batch_size, epochs):
         """Batches that `batches` gives."""
@@ -87,6 +73,61 @@ class Task:
             order = rng.permutation(self.train)
             for start in range(0, order.size - batch_size + 1, batch_size):
                 yield order[start : start + batch_size]
+
+
+def inputs(dataset, x, permutation=None):
+    """Samples as the network sees them: permuted, scaled, float32.
+
+    Parameters
+    ----------
+    dataset : Dataset
+    x : ndarray of shape (..., B, *shape), rows of the data set
+    permutation : int ndarray of shape (..., D), or None
+        Of the flattened inputs: one for all of x, or one a run.
+
+    Returns
+    -------
+    ndarray of x's shape
+    """
+    if permutation is None:
+        return dataset.batch(x)
+    scaled_first = len(dataset.mean) > 1  # a value keeps the scale of the channel it came from
+    if scaled_first:
+        x = dataset.batch(x)
+    lead = x.shape[: x.ndim - len(dataset.shape)]
+    flat = x.reshape(*lead, -1)  # (..., B, D)
+    if permutation.ndim == 1:
+        flat = flat.take(permutation, axis=-1)
+    else:
+        flat = array_module(x).take_along_axis(flat, permutation[..., None, :], -1)
+    x = flat.reshape(x.shape)
+    return x if scaled_first else dataset.batch(x)
+
+
+def tasks_for(settings, dataset, rng):
+    """The tasks of a run in their order, each large enough for a batch.
+
+    Raises
+    ------
+    InputError
+        When the settings do not fit the data.
+    """
+    tasks = EXPERIMENTS[settings.experiment](
+        dataset, rng, settings.classes_per_task, settings.tasks
+    )
+    for task in tasks:
+        if task.train.size == 0 or task.test.size == 0:
+            part = "test" if task.train.size else "training"
+            raise InputError(
+                f"task '{task.name}' has no {part} samples: use more --classes-per-task"
+            )
+    smallest = min(tasks, key=lambda task: task.train.size)
+    if smallest.train.size < settings.batch_size:
+        raise InputError(
+            f"batch size {settings.batch_size} is more than the {smallest.train.size} training "
+            f"samples of task '{smallest.name}': use --batch-size {smallest.train.size} or less"
+        )
+    return tasks
 
 
 def split_tasks(dataset, rng, classes_per_task=2, count=None):

@@ -17,9 +17,9 @@ import pytest
 
 from minipw import InputError, datasets, reproduce, workers
 from minipw.paper.cells import cells
+from minipw.record import RECORD_FORMAT
 from minipw.reproduce import Plan, duration, summary_lines
 from minipw.runs import Store
-from minipw.train import RECORD_FORMAT
 from minipw.workers import SharedLane
 
 TESTS = Path(__file__).parent

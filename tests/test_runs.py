@@ -12,8 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from minipw import InputError
+from minipw.record import RECORD_FORMAT
 from minipw.runs import Store, read
-from minipw.train import RECORD_FORMAT
 
 ROOT = Path(__file__).parent.parent
 SETTINGS = {"experiment": "split", "learning_rate": 0.1, "multi_head": False}
