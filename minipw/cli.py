@@ -23,6 +23,7 @@ GIVEN = (
     "class_mask",
     "gelu",
     "label",
+    "blur",
 )
 """Flags that set one setting each, where they are given."""
 
@@ -215,6 +216,8 @@ def check_combination(args):
         ("--multi-head", args.multi_head, args.exp == "split", "--exp split"),
         ("--classes-per-task", args.classes_per_task, args.exp == "split", "--exp split"),
         ("--tasks", args.tasks, args.exp == "permuted", "--exp permuted"),
+        ("--blur", args.blur, args.exp in ("split", "permuted"), "--exp split or permuted"),
+        ("--blur", args.blur, args.device == "cpu", "--device cpu"),
         ("--pair-weights", args.pair_weights, args.head == "pairwise", "--head pairwise"),
         ("--pairs", args.pairs, args.head == "pairwise", "--head pairwise"),
         (

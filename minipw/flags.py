@@ -103,6 +103,12 @@ def parser():
         "--classes-per-task", type=whole(1), metavar="N", help="split: classes of a task (2)"
     )
     what.add_argument("--tasks", type=whole(1), metavar="N", help="permuted: permutations (10)")
+    what.add_argument(
+        "--blur",
+        type=real(0),
+        metavar="F",
+        help="split, permuted: tasks run into each other over this share of their length (0)",
+    )
     network = p.add_argument_group("the network")
     network.add_argument("--head", choices=["pairwise", "fc"], help="pairwise unless given")
     network.add_argument(

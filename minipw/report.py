@@ -12,6 +12,8 @@ def title(settings, dataset_name):
     experiment = {"split": "Split", "permuted": "Permuted", "iid": "IID"}[settings.experiment]
     rule = RULE_NAMES[settings.rule]
     name = DATASET_NAMES.get(dataset_name, dataset_name)
+    if settings.blur:
+        mode += f", blurred over {settings.blur:g} of a task"
     return f"{experiment} {name}, {mode}: {settings.backbone}, {settings.head} head, {rule}"
 
 

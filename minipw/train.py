@@ -164,8 +164,8 @@ class Run:
         correct : int
             Samples predicted correctly before the update.
         """
-        x = task.inputs(self.dataset, self.dataset.x_train[rows])
-        labels, mask = self.dataset.y_train[rows], self.mask(task)
+        x, labels, classes = task.training_batch(self.dataset, rows)
+        mask = classes if self.settings.multi_head else None
         loss, logits, gradients = self.network.loss_gradients(
             x, labels, self.rule, mask, self.settings.class_mask
         )
