@@ -1,12 +1,59 @@
-"""How much memory on a device a run needs, and so how many are trained at once."""
+"""Memory: what is free, what a run needs, and so how many are trained at once."""
 
 import math
+import os
 
+from minipw import InputError
 from minipw.nn.conv import same_padding
 
 SHARE = 0.8
 """Of the free memory that is planned with; the rest is for what is not counted."""
 LARGEST_EVALUATION_BATCH = 10_000
+
+
+def available_memory():
+    """Bytes that this process can still take, or None where the system does not say."""
+    found = [_system_memory(), _group_memory()]
+    return min((free for free in found if free is not None), default=None)
+
+
+def _system_memory():
+    try:
+        with open("/proc/meminfo") as file:
+            for line in file:
+                if line.startswith("MemAvailable:"):
+                    return int(line.split()[1]) * 1024
+    except (OSError, ValueError, IndexError):
+        pass
+    try:
+        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, OSError, ValueError):
+        return None
+
+
+def _group_memory(folder="/sys/fs/cgroup"):
+    """What a container's limit leaves."""
+    try:
+        with open(f"{folder}/memory.max") as limit, open(f"{folder}/memory.current") as used:
+            return int(limit.read()) - int(used.read())
+    except (OSError, ValueError):  # no such files, or the limit is the word "max"
+        return None
+
+
+def require_memory(size, what):
+    """Raise InputError when `size` bytes are more than what is free.
+
+    Parameters
+    ----------
+    size : int
+        Bytes that will be allocated.
+    what : str
+        What takes them and how to need less, for the message: "the network (...): use a
+        narrower backbone".
+    """
+    free = available_memory()
+    if free is not None and size > free:
+        raise InputError(f"{size / 2**30:,.1f} GiB needed, {free / 2**30:,.1f} GiB free: {what}")
 
 
 def sample_values(architecture, defining_form=False):
