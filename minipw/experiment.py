@@ -12,6 +12,7 @@ from minipw import InputError, figures, report
 from minipw.backend import array_module, device_module, device_text
 from minipw.checkpoint import Keeper, Stopped, StopRequest, path_for
 from minipw.paper import PROTOCOLS, printed_accuracy, released_settings
+from minipw.progress import progress_bar
 from minipw.runs import Store, run_key
 from minipw.train import Run, run
 
@@ -96,7 +97,7 @@ def one_by_one(args, state, seeds, dataset, store, stop, say):
         state = None
         keeper = keeper_for(args, settings, seed, dataset, stop)
         try:
-            with progress_bar(steps, args.quiet) as bar:
+            with progress_bar(steps, " steps", args.quiet) as bar:
                 record = run(settings, seed, dataset, bar, keeper, ready)
         except Stopped as stopped:
             raise Stopped(f"{stopped}{keeper.advice}") from None
@@ -120,7 +121,7 @@ def together(args, state, seeds, dataset, store, stop, say):
     say(f"  device      {device_text()}; {count} run{'s' * (count > 1)} together")
     ready = {state.seed: state}
     state = None
-    new_bar = partial(progress_bar, steps, args.quiet)
+    new_bar = partial(progress_bar, steps, " steps", args.quiet)
     try:
         for done in run_seeds(settings, seeds, dataset, xp, count, new_bar, stop, ready):
             records = [outcome for _, outcome in done if isinstance(outcome, dict)]
@@ -166,17 +167,3 @@ def open_store(args, settings):
         return nullcontext()
     name = f"{settings.experiment}-{Path(settings.dataset).stem}.jsonl"
     return Store(Path(args.out) / name)
-
-
-def progress_bar(steps, quiet):
-    """A bar over the training steps on standard error, if that is a terminal."""
-    from tqdm import tqdm
-
-    return tqdm(
-        total=steps,
-        unit=" steps",
-        disable=quiet or None,
-        leave=False,
-        dynamic_ncols=True,
-        file=sys.stderr,
-    )

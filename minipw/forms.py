@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from minipw.backend import array_module, to_module
+from minipw.backend import array_module, has_kernels, to_module
 from minipw.kernels.pairwise_cpu import PerRun, choose_form, fastest_form
 from minipw.nn.pairwise import Pairs
 
@@ -30,7 +30,7 @@ def with_forms(pairs, architecture, batch_size, xp):
     training, evaluation : Pairs
     """
     if xp is not np:
-        pairs = on_device(pairs, architecture.units, xp)
+        pairs = on_device(pairs, architecture, xp)
         return pairs, pairs
     sizes = (pairs.classes, architecture.units, architecture.winners)
     if pairs.form is None:
@@ -44,15 +44,16 @@ def with_forms(pairs, architecture, batch_size, xp):
     return pairs, replace(pairs, form=chosen(pairs.i, pairs.j, *sizes[:2]))
 
 
-def on_device(pairs, units, xp):
-    """The pairs with the CUDA kernels as their form, or with their indices on the device."""
-    if pairs.form is None and array_module(pairs.i) is np:
-        try:
-            from minipw.kernels.pairwise_gpu import DevicePairs
-        except ImportError:
-            return replace(pairs, i=to_module(xp, pairs.i), j=to_module(xp, pairs.j))
-        return replace(pairs, form=DevicePairs(pairs.i, pairs.j, pairs.classes, units))
-    return pairs
+def on_device(pairs, architecture, xp):
+    """The pairs with the CUDA kernels as their form; without kernels, their indices moved."""
+    if pairs.form is not None or array_module(pairs.i) is not np:
+        return pairs
+    if not has_kernels(xp):
+        return replace(pairs, i=to_module(xp, pairs.i), j=to_module(xp, pairs.j))
+    from minipw.kernels.pairwise_gpu import DevicePairs
+
+    sizes = (pairs.classes, architecture.units, architecture.winners)
+    return replace(pairs, form=DevicePairs(pairs.i, pairs.j, *sizes))
 
 
 def stacked(pairs, xp):

@@ -6,12 +6,13 @@ from contextlib import nullcontext
 
 import numpy as np
 
-from minipw import memory
+from minipw import InputError, memory
 from minipw.backend import free_memory, release_memory
 from minipw.checkpoint import Stopped
 from minipw.record import result
 from minipw.stacked import Stack
 from minipw.train import Run
+from minipw.workers import dataset_of
 
 
 def create_runs(settings, seeds, dataset, xp, ready=None):
@@ -116,3 +117,36 @@ def run_seeds(settings, seeds, dataset, xp, together, new_bar=nullcontext, stop=
             continue
         yield list(zip(part, outcomes, strict=True))
         del waiting[: len(part)]
+
+
+def execute_together(items, xp, stop):
+    """Do runs on a device, those of the same settings and data together.
+
+    Parameters
+    ----------
+    items : sequence of Item
+    xp : module
+    stop : callable
+        Once it says True the stack in progress is left and no other begun.
+
+    Yields
+    ------
+    item, outcome : as from `workers.execute`
+    """
+    groups = {}
+    for item in items:
+        groups.setdefault((item.settings, item.data_dir), {})[item.seed] = item
+    for (settings, data_dir), waiting in groups.items():
+        if stop():
+            return
+        try:
+            dataset = dataset_of(settings.dataset, data_dir)
+            count = seeds_that_fit(settings, dataset, xp)
+            for done in run_seeds(settings, list(waiting), dataset, xp, count, stop=stop):
+                for seed, outcome in done:
+                    yield waiting.pop(seed), outcome
+        except Stopped:
+            return
+        except (InputError, MemoryError) as error:
+            for item in waiting.values():
+                yield item, error

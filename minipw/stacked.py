@@ -116,15 +116,10 @@ class Stack:
         correct : int ndarray of shape (R,)
             Samples predicted correctly before each update.
         """
-        xp, (_, size, _) = self.xp, rows.shape
-        self.rows[:size] = to_module(xp, np.ascontiguousarray(rows.swapaxes(0, 1)))
-        if self.permutation is not None:
-            self.permutation[...] = to_module(xp, np.stack([task.permutation for task in tasks]))
-        if self.mask is not None:
-            self.mask[:, 0] = to_module(xp, np.stack([task.classes for task in tasks]))
+        size = rows.shape[1]
+        self.load(tasks, rows)
         arrays = [*self.network.parameters.values(), *self.importance.values()]
         kept = [array.copy() for array in arrays]
-        self._start_counting()
         for _ in range(size):
             self.launch()
             self.steps += 1
@@ -135,6 +130,16 @@ class Stack:
                 array[...] = old
             self._find_failures(good, size)
         return correct
+
+    def load(self, tasks, rows):
+        """Make the arrays ready that the steps of a stretch read; see `_stretch`."""
+        xp, (_, size, _) = self.xp, rows.shape
+        self.rows[:size] = to_module(xp, np.ascontiguousarray(rows.swapaxes(0, 1)))
+        if self.permutation is not None:
+            self.permutation[...] = to_module(xp, np.stack([task.permutation for task in tasks]))
+        if self.mask is not None:
+            self.mask[:, 0] = to_module(xp, np.stack([task.classes for task in tasks]))
+        self._start_counting()
 
     def _start_counting(self):
         """Back to the first batch of `rows`."""

@@ -4,6 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import device_stand_in
 import numpy as np
 import pytest
 from data_files import FILES, digests
@@ -34,6 +35,12 @@ def xp(request):
 def host():
     """A function that brings an array of either module to NumPy."""
     return lambda x: x.get() if hasattr(x, "get") else np.asarray(x)
+
+
+@pytest.fixture
+def cupy(monkeypatch):
+    """The stand-in for CuPy in its place, for tests of what needs no true device."""
+    return device_stand_in.install(monkeypatch)
 
 
 @pytest.fixture
