@@ -110,3 +110,58 @@ def keep_freed_memory():
         mallopt(mmap_threshold, 1 << 30)  # what newer ones do
         mallopt(trim_threshold, 1 << 30)
         mallopt(arena_max, 1)  # threads have arenas of their own, which are given back
+
+
+def to_module(xp, array):
+    """A NumPy array as one of the module `xp`, on its current device."""
+    return array if xp is np else xp.asarray(array)
+
+
+class Cuda:
+    """Compiles kernels for the current CUDA device; tests put the host's compiler here."""
+
+    def device(self):
+        """Number of the current device."""
+        import cupy
+
+        return cupy.cuda.Device().id
+
+    def shared_memory(self):
+        """Bytes of shared memory that a block may have."""
+        import cupy
+
+        return cupy.cuda.Device().attributes["MaxSharedMemoryPerBlockOptin"]
+
+    def compile(self, source, name):
+        """The kernel `name`, a template with its arguments, of a text in CUDA C++.
+
+        Returns
+        -------
+        callable of (grid, block, arguments, shared_mem=bytes)
+        """
+        import cupy
+
+        module = cupy.RawModule(code=source, options=("--std=c++17",), name_expressions=(name,))
+        kernel = module.get_function(name)
+        kernel.max_dynamic_shared_size_bytes = self.shared_memory() - kernel.shared_size_bytes
+        return kernel
+
+
+KERNELS = {"cupy": Cuda()}
+"""Array modules whose arrays kernels work on, by name, and what compiles the kernels."""
+
+
+def has_kernels(xp):
+    """Whether operations on arrays of `xp` go to the kernels that `kernels/` has for them."""
+    return xp.__name__ in KERNELS
+
+
+@contextmanager
+def without_kernels():
+    """Within a with block every operation is computed as `nn` and `rules` define it."""
+    kept = dict(KERNELS)
+    KERNELS.clear()
+    try:
+        yield
+    finally:
+        KERNELS.update(kept)

@@ -17,8 +17,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from minipw import require_choice
-from minipw.backend import BLOCK, THREADS, array_module, blocks
+from minipw.backend import BLOCK, THREADS, array_module, blocks, has_kernels
 from minipw.gradients import Columns
+from minipw.kernels import update_gpu
 
 EPSILON = 1e-6
 
@@ -75,6 +76,8 @@ def update(rule, theta, omega, gradient):
 
 def _update_array(rule, theta, omega, gradient):
     xp, step = array_module(theta), STEPS[rule.name]
+    if has_kernels(xp):
+        return update_gpu.update(rule, theta, omega, gradient, EPSILON)
     theta, omega = _flat(theta), _flat(omega)
     gradient = gradient.reshape(*gradient.shape[: rule.needs_output_norm], -1)
 
