@@ -264,6 +264,39 @@ class Graph:
 
 
 KERNELS = {}
+
+
+class Cuda:
+    """Compiles kernels for the current CUDA device; tests put the host's compiler here."""
+
+    def device(self):
+        """Number of the current device."""
+        import cupy
+
+        return cupy.cuda.Device().id
+
+    def shared_memory(self):
+        """Bytes of shared memory that a block may have."""
+        import cupy
+
+        return cupy.cuda.Device().attributes["MaxSharedMemoryPerBlockOptin"]
+
+    def compile(self, source, name):
+        """The kernel `name`, a template with its arguments, of a text in CUDA C++.
+
+        Returns
+        -------
+        callable of (grid, block, arguments, shared_mem=bytes)
+        """
+        import cupy
+
+        module = cupy.RawModule(code=source, options=("--std=c++17",), name_expressions=(name,))
+        kernel = module.get_function(name)
+        kernel.max_dynamic_shared_size_bytes = self.shared_memory() - kernel.shared_size_bytes
+        return kernel
+
+
+KERNELS = {"cupy": Cuda()}
 """Array modules whose arrays kernels work on, by name, and what compiles the kernels."""
 
 
