@@ -53,7 +53,34 @@ def require_memory(size, what):
     """
     free = available_memory()
     if free is not None and size > free:
-        raise InputError(f"{size / 2**30:,.1f} GiB needed, {free / 2**30:,.1f} GiB free: {what}")
+        needed, there = (f"{n / 2**30:,.1f} GiB" for n in (size, free))
+        raise InputError(f"not enough memory, {needed} needed, {there} free: {what}")
+
+
+def require_host_memory(architecture, batch_size):
+    """Raise InputError when a network of this kind cannot be trained on this machine."""
+    require_memory(
+        host_bytes(architecture, batch_size),
+        f"{architecture.backbone} with {architecture.classes} outputs and inputs of shape "
+        f"{architecture.input_shape}; use a narrower backbone, fewer pair weights or a smaller "
+        "batch",
+    )
+
+
+def host_bytes(architecture, batch_size):
+    """Bytes that a network, its importance and a training step take on a CPU, roughly."""
+    parameters = sum(math.prod(shape) for _, shape, _ in architecture.layers())
+    # float32: weight, importance, two gradients; float64 twice while they are drawn.
+    size = 32 * parameters + 8 * batch_size * sample_values(architecture)
+    units, classes = architecture.units, architecture.classes
+    if architecture.head == "fc":
+        return size + 32 * units * classes
+    exist = max(units * (units - 1) // 2, 1)
+    layers = -(-architecture.pair_weights // exist)
+    size += 40 * batch_size * layers * architecture.winners**2 // 2  # products of winners
+    size += (4 + 12 * layers) * exist  # all pairs in their drawn order, and look-up tables
+    # A pair: weight, importance, two gradients, i, j, and what sorts them for the tables.
+    return size + 180 * architecture.pair_weights
 
 
 def sample_values(architecture, defining_form=False):

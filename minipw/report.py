@@ -1,6 +1,7 @@
 """What a person reads of a run: its settings and its results."""
 
 from minipw.metrics import mean_and_interval
+from minipw.unused import unused_lines
 
 DATASET_NAMES = {"mnist": "MNIST", "fashion-mnist": "Fashion-MNIST", "cifar-10": "CIFAR-10"}
 RULE_NAMES = {"adagrad": "Adagrad", "s-mas": "S-MAS", "sgd": "SGD"}
@@ -80,6 +81,7 @@ def result_text(record, beside=""):
         f"online (test-then-train) {record['online_accuracy']:.2f} %, {record['steps']:,} steps "
         f"in {record['seconds']:.1f} s with all tests ({rate:.0f} steps/s)"
     )
+    lines += [f"note: {line}" for line in unused_lines(record.get("unused_units"))]
     if record["note"]:
         lines.append(f"note: {record['note']}")
     return "\n".join(lines)
