@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from minipw import InputError
-from minipw.flags import parser
+from minipw.flags import parser, refuse_unused
 
 GIVEN = (
     "learning_rate",
@@ -41,7 +41,7 @@ def main(argv=None):
         os.environ.setdefault(variable, "1")  # backend.THREADS share more than the products
     try:
         if not (args.exp or args.bench or args.paper or args.report or args.settings):
-            raise InputError("nothing to do: give --exp split, permuted or iid (see --help)")
+            raise InputError("nothing to do: give --exp split, permuted or another (see --help)")
         check_commands(args)
         if args.paper:
             return paper(args)
@@ -96,6 +96,10 @@ def benchmark(args):
 
 def train(args):
     """The runs, or the search, that the flags ask for."""
+    if args.exp == "stream":
+        from minipw.stream import stream
+
+        return stream(args)
     from_file = take_settings(args)
     check_combination(args)
     from minipw import datasets, figures
@@ -154,7 +158,7 @@ def take_settings(args):
     args.rule = args.rule or values.get("rule", "adagrad")
     args.multi_head = args.multi_head or values.get("multi_head", False)
     if args.exp is None:
-        raise InputError("nothing to do: give --exp split, permuted or iid (see --help)")
+        raise InputError("nothing to do: give --exp split, permuted or another (see --help)")
     return {key: values[key] for key in GIVEN if key in values}
 
 
@@ -228,18 +232,10 @@ def check_combination(args):
         ),
         ("--smas-norm", args.smas_norm, args.rule == "s-mas", "--rule s-mas"),
         ("--class-mask", args.class_mask, args.multi_head, "--multi-head"),
+        ("--save-model", args.save_model, False, "--exp stream"),
+        ("--load-model", args.load_model, False, "--exp stream"),
     ]
     refuse_unused(unused)
-
-
-def refuse_unused(flags):
-    """Raise InputError for a flag that is given but not used.
-
-    flags : list of (flag, given, used, what it needs)
-    """
-    for flag, given, used, needs in flags:
-        if given and not used:
-            raise InputError(f"{flag} has no effect without {needs}: leave it out")
 
 
 def given_settings(args):

@@ -154,7 +154,14 @@ def find(name, directory, say):
 
 
 def load(
-    name, data_dir=None, named=True, download=True, time_limit=15.0, say=to_stderr, label=None
+    name,
+    data_dir=None,
+    named=True,
+    download=True,
+    time_limit=15.0,
+    say=to_stderr,
+    label=None,
+    raw=False,
 ):
     """Find, or else download, a data set.
 
@@ -166,7 +173,7 @@ def load(
     download : bool
     time_limit : seconds to spend on mirrors that do not deliver, all files together
     say : function of one line of text, for what the user should know
-    label : column of a .csv file that holds the classes
+    label, raw : of a .csv file, as in `own_data.load`
 
     Returns
     -------
@@ -177,7 +184,7 @@ def load(
     InputError : a file cannot be used, or none can be had
     """
     if os.fspath(name).endswith(own_data.ENDINGS):
-        return own_data.load(name, label)
+        return own_data.load(name, label, raw)
     if name == "mnist-5k":
         return read_idx_set(name, BUNDLED)
     require(

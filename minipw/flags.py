@@ -4,7 +4,7 @@ import argparse
 import math
 import sys
 
-from minipw import __version__
+from minipw import InputError, __version__
 from minipw.paper import PROTOCOLS
 
 DESCRIPTION = """\
@@ -15,7 +15,7 @@ after task, is never told the task, and is tested on all tasks after each.
   python run.py --exp split --head fc --runs 5        five seeds, the dense head
   python run.py --exp split --multi-head --rule s-mas the S-MAS rule, told the task
   python run.py --exp split --dataset digits.npz      your own data
-  python run.py --exp split --dataset wine.csv --label kind
+  python run.py --exp stream --dataset wine.csv --label kind --save-model wine.npz
   python run.py --bench                               how fast, against the floor
 """
 
@@ -85,9 +85,10 @@ def parser():
     what = p.add_argument_group("what is learned")
     what.add_argument(
         "--exp",
-        choices=["split", "permuted", "iid"],
+        choices=["split", "permuted", "iid", "stream"],
         help="split: a few classes a task; permuted: all data, pixels permuted anew a task; "
-        "iid: all data in random order",
+        "iid: all data in random order; stream: the online classifier on the data in their own "
+        "order",
     )
     what.add_argument(
         "--dataset",
@@ -179,6 +180,12 @@ def parser():
         metavar="N",
         help="processes that share the runs of --paper and --tune (one a core)",
     )
+    run.add_argument(
+        "--save-model", metavar="FILE", help="stream: keep what was learned in FILE (.npz)"
+    )
+    run.add_argument(
+        "--load-model", metavar="FILE", help="stream: go on from what --save-model kept"
+    )
     paper = p.add_argument_group("the paper, table by table")
     paper.add_argument(
         "--paper",
@@ -208,3 +215,13 @@ def parser():
     paper.add_argument("--cluster", metavar="ADDRESS", help="a dask scheduler, tcp://host:port")
     run.add_argument("--bench", action="store_true", help="time training steps and stop")
     return p
+
+
+def refuse_unused(flags):
+    """Raise InputError for a flag that is given but not used.
+
+    flags : list of (flag, given, used, what it needs)
+    """
+    for flag, given, used, needs in flags:
+        if given and not used:
+            raise InputError(f"{flag} has no effect without {needs}: leave it out")

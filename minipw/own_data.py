@@ -12,7 +12,7 @@ TEST_EVERY = 5
 """Of a .csv file every fifth sample of each class is for testing."""
 
 
-def load(path, label=None):
+def load(path, label=None, raw=False):
     """Dataset of a file.
 
     Parameters
@@ -21,6 +21,8 @@ def load(path, label=None):
         Ends in .npz or .csv.
     label : str or None
         The column of a .csv file that holds the classes.
+    raw : bool
+        The features of a .csv file as they are, for a learner that standardizes.
 
     Raises
     ------
@@ -29,7 +31,7 @@ def load(path, label=None):
     if os.fspath(path).endswith(".csv"):
         if label is None:
             raise InputError(f"{path}: which column holds the classes? give --label COLUMN")
-        return from_csv(path, label)
+        return from_csv(path, label, raw)
     if label is not None:
         raise InputError(f"{path}: --label is for .csv files: leave it out")
     return from_npz(path)
@@ -59,11 +61,11 @@ def from_npz(path):
     )
 
 
-def from_csv(path, label):
+def from_csv(path, label, raw=False):
     """Dataset of a .csv file: its own order, every fifth sample of a class for testing.
 
-    Features are standardized by the mean and standard deviation of the training part.
-    Classes are numbered in the order of their names, of numbers if they all are.
+    Features are standardized by the mean and standard deviation of the training part,
+    unless `raw`. Classes are numbered in the order of their names, of numbers if they all are.
     """
     x, texts = readers.read_csv(path, label)
     names = sorted(set(texts), key=class_order(texts))
@@ -78,9 +80,10 @@ def from_csv(path, label):
                 "one of which is for testing"
             )
         test[rows[TEST_EVERY - 1 :: TEST_EVERY]] = True
-    mean, std = x[~test].mean(0, dtype=np.float64), x[~test].std(0, dtype=np.float64)
-    std[std == 0] = 1
-    x = ((x - mean) / std).astype(np.float32)
+    if not raw:
+        mean, std = x[~test].mean(0, dtype=np.float64), x[~test].std(0, dtype=np.float64)
+        std[std == 0] = 1
+        x = ((x - mean) / std).astype(np.float32)
     return Dataset(
         os.fspath(path),
         *(x[~test], y[~test], x[test], y[test]),
