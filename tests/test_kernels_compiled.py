@@ -29,7 +29,7 @@ def exercise(rng, dtype):
     x = rng.standard_normal((2, 2, 33)).astype(dtype)
     dy = rng.standard_normal((2, 2, 2, 33)).astype(dtype)
     for approximate in (True, False):
-        y, cache = gelu_forward(x, approximate)
+        _, cache = gelu_forward(x, approximate)
         gelu_backward(dy, cache)
         gelu_backward(dy[0, ..., 1:], gelu_forward(x[..., 1:], approximate)[1])  # packs of 4
     for rule in (Rule("sgd", 0.1), Rule("adagrad", 0.1), Rule("s-mas", 0.1)):
@@ -38,7 +38,7 @@ def exercise(rng, dtype):
             theta = x[..., :size].copy()
             update(rule, theta, abs(theta), gradient)
     x[0, 0] = 0.5
-    y, cache = kwta_forward(x, 10)
+    _, cache = kwta_forward(x, 10)
     kwta_backward(dy, cache)
     i, j = rng.integers(0, 77, (2, 2, 420))
     x = (rng.standard_normal((2, 37, 77)) * rng.binomial(1, 0.3, (2, 37, 77))).astype(dtype)
@@ -71,7 +71,7 @@ def replay(folder, records, sanitizer, change=lambda text: text, select=None):
         records = [record for record in records if record[0].startswith(select)][:1]
     names = sorted({name for name, *_ in records})
     text = change(read(FILES))
-    flags = ("-O1", "-g", SANITIZERS[sanitizer], "-fno-sanitize-recover=all")
+    flags = ("-O0", SANITIZERS[sanitizer], "-fno-sanitize-recover=all")
     try:
         program = compile_text(text, folder, flags, shared=False, names=names)
     except RuntimeError as error:
