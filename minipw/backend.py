@@ -271,15 +271,16 @@ class Cuda:
 
     def device(self):
         """Number of the current device."""
-        import cupy
+        from cupy.cuda import runtime
 
-        return cupy.cuda.Device().id
+        return runtime.getDevice()
 
     def shared_memory(self):
         """Bytes of shared memory that a block may have."""
-        import cupy
+        from cupy.cuda import runtime
 
-        return cupy.cuda.Device().attributes["MaxSharedMemoryPerBlockOptin"]
+        attribute = runtime.cudaDevAttrMaxSharedMemoryPerBlockOptin
+        return runtime.deviceGetAttribute(attribute, runtime.getDevice())
 
     def compile(self, source, name):
         """The kernel `name`, a template with its arguments, of a text in CUDA C++.

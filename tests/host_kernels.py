@@ -22,7 +22,16 @@ ARGUMENTS = {
     "int N": ("1", "4"),
     "bool": ("false", "true"),
 }
-COMPILE = ("g++", "-std=c++20", "-pthread", "-Wall", "-Wextra", "-Werror", "-ffp-contract=off")
+COMPILE = (
+    "g++",
+    "-std=c++20",
+    "-pthread",
+    "-Wall",
+    "-Wextra",
+    "-Werror",
+    "-Wno-unknown-pragmas",
+    "-ffp-contract=off",
+)
 
 
 def read(sources):
@@ -41,9 +50,9 @@ def instances(text):
     return names
 
 
-def compile_text(text, folder, flags, shared):
-    """A library, or a program that replays launches: the path of it."""
-    names = instances(text)
+def compile_text(text, folder, flags, shared, names=None):
+    """A library of all kernels, or a program that replays launches of some: the path of it."""
+    names = names or instances(text)
     entries = "\n".join(f"[](const Launch& l) {{ run(&{name}, l); }}," for name in names)
     described = "\n".join(f"[](char* s) {{ signature(&{name}, s); }}," for name in names)
     parts = [
@@ -94,10 +103,12 @@ class Host:
         Bytes of shared memory that a block may have.
     change : callable of a text, or None
         Makes a wrong kernel of a right one.
+    level : str
+        Of optimization.
     """
 
-    def __init__(self, folder, shared=64 << 10, change=None):
-        self.folder, self.shared, self.change = folder, shared, change
+    def __init__(self, folder, shared=64 << 10, change=None, level="-O1"):
+        self.folder, self.shared, self.change, self.level = folder, shared, change, level
         self.records = None
 
     def device(self):
@@ -109,7 +120,7 @@ class Host:
     def compile(self, source, name):
         if self.change is not None:
             source = self.change(source)
-        library = ctypes.CDLL(str(compile_text(source, self.folder, ("-O1",), shared=True)))
+        library = ctypes.CDLL(str(compile_text(source, self.folder, (self.level,), shared=True)))
         number = instances(source).index(name)
         text = ctypes.create_string_buffer(100)
         library.describe(number, text)

@@ -64,9 +64,11 @@ __global__ void list_active(const T* __restrict__ x, uint2* __restrict__ active,
     for (int start = 0; start < units; start += threads) {
         int h = start + thread;
         unsigned int mask = 0;
-        if (h < units)
+        if (h < units) {
+#pragma unroll 8
             for (int s = 0; s < samples; ++s)
                 if (x[(long long)s * units + h] != T(0)) mask |= 1u << s;
+        }
         int count = __popc(mask);
         sums[thread] = count;
         __syncthreads();

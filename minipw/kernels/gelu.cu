@@ -11,12 +11,12 @@
 // Bytes moved per entry: forward 3 sizeof(T) (x; y, s); backward 2 sizeof(T) (x, s) and
 // 2 sizeof(T) a gradient (dy; dx).
 
-static __device__ float hyperbolic_tangent(float x) { return tanhf(x); }
-static __device__ double hyperbolic_tangent(double x) { return tanh(x); }
-static __device__ float error_complement(float x) { return erfcf(x); }
-static __device__ double error_complement(double x) { return erfc(x); }
-static __device__ float exponential(float x) { return expf(x); }
-static __device__ double exponential(double x) { return exp(x); }
+inline __device__ float hyperbolic_tangent(float x) { return tanhf(x); }
+inline __device__ double hyperbolic_tangent(double x) { return tanh(x); }
+inline __device__ float error_complement(float x) { return erfcf(x); }
+inline __device__ double error_complement(double x) { return erfc(x); }
+inline __device__ float exponential(float x) { return expf(x); }
+inline __device__ double exponential(double x) { return exp(x); }
 
 template <typename T>
 struct Constant {
@@ -67,6 +67,7 @@ __global__ void gelu_backward(const T* __restrict__ dy, const T* __restrict__ x,
         // y = x s(x)
         slope.at[k] = d * a + half;
     }
+#pragma unroll 1
     for (int g = 0; g < gradients; ++g) {
         Pack<T, N> d = ((const Pack<T, N>*)dy)[g * packs + n];
         for (int k = 0; k < N; ++k) d.at[k] *= slope.at[k];

@@ -92,6 +92,7 @@ __global__ void pairwise_sum(const T* __restrict__ partial, T* __restrict__ y, l
     if (n >= total) return;
     partial += n / outputs * chunks * outputs + n % outputs;
     T sum = 0;
+#pragma unroll 8
     for (int chunk = 0; chunk < chunks; ++chunk) sum += partial[(long long)chunk * outputs];
     y[n] = sum;
 }

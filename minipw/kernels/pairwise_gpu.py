@@ -23,6 +23,8 @@ ROUNDS = 16
 SHARE_ENTRIES = 1 << 14
 """Pairs that a block of the dx kernel should have, as copying its lists costs as much."""
 LARGE_BLOCK = 1024
+NARROW = 1 << 16
+"""Units that a uint16 can name."""
 FORWARD, BACKWARD = ("active.cu", "pairwise_forward.cu"), ("active.cu", "pairwise_backward.cu")
 
 
@@ -47,7 +49,7 @@ class Tables(NamedTuple):
 
 def build_tables(i, j, units):
     """`Tables` of the pairs i, j : int ndarray of shape (R, P), units below `units`."""
-    index = np.uint16 if units <= 1 << 16 else np.int32
+    index = np.uint16 if units <= NARROW else np.int32
     runs, size = i.shape
     pairs = np.stack([i, j], -1).astype(index)
     starts = np.zeros((runs, units + 1), np.int32)

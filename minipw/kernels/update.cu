@@ -11,8 +11,8 @@
 // Bytes moved per entry: SGD 3 sizeof(T) (theta, g; theta), Adagrad 5 sizeof(T) (theta,
 // Omega, g; theta, Omega), S-MAS 6 sizeof(T) (one gradient more).
 
-static __device__ float square_root(float x) { return sqrtf(x); }
-static __device__ double square_root(double x) { return sqrt(x); }
+inline __device__ float square_root(float x) { return sqrtf(x); }
+inline __device__ double square_root(double x) { return sqrt(x); }
 
 // theta, gradient (N packs).
 template <typename T, int N>

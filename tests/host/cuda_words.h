@@ -1,8 +1,8 @@
 // The words of CUDA C++ that the kernels use, for a host compiler.
 //
-// The blocks of a grid run one after the other. The threads of a block are threads of the
-// process, so a missing __syncthreads() is a data race that a thread sanitizer sees. Shared
-// memory is filled with NaN before every block, and poisoned past what was asked for.
+// The threads of a block are threads of the process, so a missing __syncthreads() is a data
+// race that a thread sanitizer sees. Blocks with shared memory run one after the other; it is
+// filled with NaN before every block, and poisoned past what was asked for.
 
 #pragma once
 
@@ -101,9 +101,9 @@ void run(void (*kernel)(A...), const Launch& launch, std::index_sequence<N...>)
             blockIdx.y = (unsigned int)(b / grid[0] % grid[1]);
             blockIdx.z = (unsigned int)(b / grid[0] / grid[1]);
             if (thread == 0) std::memset(memory, 0xff, launch.shared);
-            own.block_end.arrive_and_wait();
+            if (launch.shared) own.block_end.arrive_and_wait();
             kernel(*(std::remove_cv_t<A>*)launch.arguments[N]...);
-            own.block_end.arrive_and_wait();
+            if (launch.shared) own.block_end.arrive_and_wait();
         }
     };
     POISON(memory + launch.shared, SHARED_BYTES - launch.shared);

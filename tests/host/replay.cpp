@@ -56,7 +56,10 @@ int main(int, char** argv)
             launch.arguments = arguments.data();
             KERNELS[kernel](launch);
             for (long long a = 0; a < count; ++a) {
-                different += std::memcmp(own[a].get(), after[a].get(), sizes[a]) != 0;
+                if (std::memcmp(own[a].get(), after[a].get(), sizes[a]) != 0) {
+                    std::printf("launch %lld, kernel %lld, argument %lld\n", n, kernel, a);
+                    ++different;
+                }
                 ::operator delete[](own[a].release(), std::align_val_t(64));
             }
         }
