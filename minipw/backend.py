@@ -138,7 +138,7 @@ def device_module(name):
         import cupy
     except ImportError as error:
         raise InputError(
-            f"--device cuda needs CuPy ({_first_line(error)}): "
+            f"--device cuda needs CuPy ({first_line(error)}): "
             'pip install "minipw[gpu]" (from a checkout: .[gpu])'
         ) from None
     try:
@@ -146,13 +146,14 @@ def device_module(name):
         if count:
             (cupy.arange(2) + 1).get()  # compiles a kernel and runs it
     except Exception as error:  # the driver, the compiler, the toolkit: each has its own kinds
-        raise InputError(f"no CUDA device to use: {_first_line(error)}; use --device cpu") from None
+        raise InputError(f"no CUDA device to use: {first_line(error)}; use --device cpu") from None
     if not count:
         raise InputError("no CUDA device to use: none is visible; use --device cpu")
     return cupy
 
 
-def _first_line(error):
+def first_line(error):
+    """What an error says, cut to a line."""
     return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
@@ -210,57 +211,6 @@ def device_seconds(function, repeats):
         ended.synchronize()
         times.append(1e-3 * cupy.cuda.get_elapsed_time(began, ended))
     return sorted(times)[len(times) // 2]
-
-
-def repeated(xp, function, capturable=True):
-    """A function without arguments to be called many times, as it is best called.
-
-    With MINIPW_CUDA_GRAPH=1 on a device: through a CUDA graph of it, where the function
-    is `capturable`: reads and writes the same arrays every time and uploads nothing.
-    Whether that is faster has not been measured.
-    """
-    if xp is np or not capturable or os.environ.get("MINIPW_CUDA_GRAPH") != "1":
-        return function
-    return Graph(xp, function)
-
-
-class Graph:
-    """Calls a function once, then repeats what it launched; plainly where that fails.
-
-    What the function allocates comes from a pool that nothing else uses, since every
-    repetition writes there again. The stream waits for the default one, and that for it.
-    """
-
-    told = False  # that a capture has failed, in this process
-
-    def __init__(self, cupy, function):
-        self.cupy, self.function, self.graph, self.failed = cupy, function, None, False
-        self.stream, self.pool = cupy.cuda.Stream(), cupy.cuda.MemoryPool()
-
-    def __call__(self):
-        if self.graph is not None:
-            self.graph.launch(self.stream)
-        elif self.failed:
-            self.function()
-        else:
-            with self.stream, self.cupy.cuda.using_allocator(self.pool.malloc):
-                self.function()  # compiles and allocates what no capture may
-                self._capture()
-
-    def _capture(self):
-        try:
-            self.stream.begin_capture()
-            try:
-                self.function()
-            finally:
-                graph = self.stream.end_capture()
-        except Exception as error:  # whatever a capture does not take
-            self.failed = True
-            if not Graph.told:
-                print(f"no CUDA graph, plain launches: {_first_line(error)}", file=sys.stderr)
-            Graph.told = True
-        else:
-            self.graph = graph
 
 
 KERNELS = {}

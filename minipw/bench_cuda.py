@@ -15,6 +15,7 @@ from minipw import backend, datasets
 from minipw.backend import device_text, free_memory, release_memory, without_kernels
 from minipw.bench import step_operations
 from minipw.bench_kernels import dense_times, kernel_times, rates, report_kernels
+from minipw.graph import Graph
 from minipw.paper.cells import OUTLINES, cells, select
 from minipw.reproduce import duration, estimated_seconds
 from minipw.seeds import create_runs, run_seeds, seeds_that_fit
@@ -205,7 +206,7 @@ def main(args):
     report_kernels(kernels, rows[0], say)
     graph = None
     if stack.mask is None:
-        graph = 1e3 * step_seconds(xp, stack, steps, backend.Graph(xp, stack.step))
+        graph = 1e3 * step_seconds(xp, stack, steps, Graph(xp, stack.step))
         say(f"the same step through a CUDA graph: {graph:.3f} ms")
     del stack
     began = time.perf_counter()

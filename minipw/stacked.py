@@ -13,7 +13,8 @@ device, by row numbers that are uploaded before, and what is counted stays there
 import numpy as np
 
 from minipw import InputError, memory
-from minipw.backend import array_module, free_memory, repeated, to_host, to_module
+from minipw.backend import array_module, free_memory, to_host, to_module
+from minipw.graph import repeated
 from minipw.model import Network
 from minipw.nn.loss import mask_logits
 from minipw.rules import update, zero_importance

@@ -74,6 +74,11 @@ class DeviceArray:
     def __array__(self, *_, **__):
         raise TypeError("Implicit conversion to a NumPy array is not allowed. Use `.get()`.")
 
+    @property
+    def data(self):
+        """Where the array is, for kernels that are compiled for the host."""
+        return SimpleNamespace(ptr=self.array.ctypes.data)
+
     def get(self):
         wait()
         return self.array.copy()

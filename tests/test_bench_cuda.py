@@ -98,7 +98,7 @@ def test_json(command, small):
 
 
 def test_tables(command, small, monkeypatch):
-    monkeypatch.setattr("minipw.backend.Graph.told", True)
+    monkeypatch.setattr("minipw.graph.Graph.told", True)
     status, out, err = command("--bench", "--device", "cuda")
     assert (status, err) == (0, "")
     assert out.startswith("Stand-in device, 4 GiB: copy 1 GB/s (read + written), SGEMM 1.0 TFLOP/s")

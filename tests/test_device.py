@@ -10,7 +10,7 @@ import pytest
 from device_stand_in import DeviceArray, counts
 from test_stacked import BASE, CASES, same_facts
 
-from minipw import InputError, backend
+from minipw import InputError, graph
 from minipw.seeds import create_runs, run_stack
 from minipw.stacked import Stack
 
@@ -129,7 +129,7 @@ def test_a_graph_that_cannot_be_captured_is_told_of_once(
     cupy, data, monkeypatch, capsys, multi_head
 ):
     monkeypatch.setenv("MINIPW_CUDA_GRAPH", "1")
-    monkeypatch.setattr(backend.Graph, "told", False)
+    monkeypatch.setattr(graph.Graph, "told", False)
     settings = replace(BASE, multi_head=multi_head)
     with_graph = [run_stack(create_runs(settings, (1, 2), data, cupy)) for _ in range(2)]
     lines = capsys.readouterr().err.splitlines()
@@ -163,12 +163,12 @@ def test_a_graph_does_what_the_function_did(cupy, monkeypatch):
         x[...] = 2 * x + 1
 
     cupy.cuda.Stream = Capturing
-    assert backend.repeated(cupy, function) is function
+    assert graph.repeated(cupy, function) is function
     monkeypatch.setenv("MINIPW_CUDA_GRAPH", "1")
-    assert backend.repeated(np, function) is function
-    assert backend.repeated(cupy, function, capturable=False) is function
-    graph = backend.repeated(cupy, function)
+    assert graph.repeated(np, function) is function
+    assert graph.repeated(cupy, function, capturable=False) is function
+    repeated = graph.repeated(cupy, function)
     for n in range(1, 6):
-        graph()
+        repeated()
         assert x.get() == 2**n - 1
-    assert launched == 4 * [graph.stream]
+    assert launched == 4 * [repeated.stream]

@@ -1,6 +1,7 @@
 """The checks on a device, and the checks themselves where there is none."""
 
 import gpu_checks
+import gpu_operations
 import pytest
 from gpu_checks import DATA, OPERATIONS, WHOLE, host
 
@@ -64,12 +65,22 @@ def test_a_fault_is_seen(cupy, one_sum_in_a_thousand_is_off, check):
 
 def test_without_pytest(cupy, capsys, monkeypatch):
     def check_wrong(xp):
-        raise AssertionError("1 is not 2")
+        raise AssertionError("1 is not\n2")
 
-    assert gpu_checks.main(["--short"]) == 0
-    assert capsys.readouterr().out.splitlines()[-1] == f"{len(OPERATIONS)} of 8 checks hold"
+    monkeypatch.setattr("gpu_operations.SIZES", gpu_operations.SIZES)  # put back at the end
+    cupy.cuda.set_allocator = lambda allocator: None
+    assert gpu_checks.main(["--kernels"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "6 of 6 checks hold"
     monkeypatch.setattr(gpu_checks, "OPERATIONS", (check_wrong, OPERATIONS[0]))
-    assert gpu_checks.main(["--short"]) == 1
+    monkeypatch.setattr(gpu_checks, "WHOLE", ())
+    assert gpu_checks.main([]) == 1
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].startswith("check_wrong 0.0 s FAILED 1 is not 2")
+    assert lines[0].startswith("check_wrong 0.0 s FAILED AssertionError: 1 is not 2")
     assert lines[-1] == "1 of 2 checks hold"
+    assert gpu_checks.main(["--device"]) == 0
+    assert capsys.readouterr().out == "Stand-in device, 4 GiB\n"
+
+
+def test_data_that_are_not_there_are_skipped(cupy, capsys, isolated):
+    assert gpu_checks.main(["--data"]) == 0
+    assert capsys.readouterr().out.startswith("skipped: mnist is not in")
