@@ -24,8 +24,9 @@ from minipw.nn.pairwise import Pairs
 
 BACKBONE, PAIRS, HEAD, INPUTS = range(4)
 """What a generator of the learner's seed is for."""
-SHARE_OF_PAIRS, MOST_WEIGHTS = 10, 25_000
-"""A class has a tenth of all pairs, so that ten classes share none, or the paper's number."""
+SHARE_OF_PAIRS, LEAST_WEIGHTS, MOST_WEIGHTS = 10, 2_500, 25_000
+"""A class has a tenth of all pairs, so that ten classes share none, but not more than in the
+paper, and not so few that hardly any joins two winners."""
 
 
 def generator(seed, *purpose):
@@ -45,7 +46,8 @@ def pairs_a_class(units, wanted=None):
     if exist == 0:
         raise InputError("one unit before the head forms no pair: use a wider backbone")
     if wanted is None:
-        return max(1, min(exist // SHARE_OF_PAIRS, MOST_WEIGHTS))
+        share = min(exist // SHARE_OF_PAIRS, MOST_WEIGHTS)
+        return min(exist, max(share, LEAST_WEIGHTS))
     if not 1 <= wanted <= exist:
         raise InputError(
             f"{wanted} pair weights a class: {units} units form {exist:,} pairs, use 1 to {exist}"

@@ -5,6 +5,7 @@ import math
 import numpy as np
 
 from minipw import InputError, divergence, growth, learner_state, model_file
+from minipw.architecture import CONVOLUTIONS
 from minipw.rules import update, zero_importance
 from minipw.samples import as_label, as_labels, as_samples, label_array
 from minipw.standardize import Standardizer
@@ -36,7 +37,7 @@ class OnlineClassifier:
     batch_size : int, at least 1
         1 learns each sample before the call returns.
     pair_weights_per_class : int or None
-        None: a tenth of all pairs, at most 25,000.
+        None: a tenth of all pairs, but 2,500 to 25,000 where there are as many.
     reserve : int, at least 0
         Outputs beyond the known classes. They learn from every sample that it is none of
         theirs, so a later class knows what it is not; a new class takes one and another
@@ -46,8 +47,8 @@ class OnlineClassifier:
     seed : int, at least 0
         All random choices follow from it.
     running_standardize : bool
-        Subtract the mean and divide by the standard deviation of all samples so far, each
-        feature by its own or each channel of images.
+        Subtract the mean and divide by the standard deviation of all samples so far, of each
+        feature, or of each channel for a cnn.
     standardized_limit : float, above 0
         Standardized values are cut to plus or minus this.
     missing : bool
@@ -81,9 +82,9 @@ class OnlineClassifier:
         backbone="mlp-500-1",
         head="pairwise",
         rule="adagrad",
-        learning_rate=4e-3,
+        learning_rate=1.5e-3,
         density=0.2,
-        importance_lambda=0.1,
+        importance_lambda=0.3,
         batch_size=1,
         pair_weights_per_class=None,
         reserve=10,
@@ -239,8 +240,9 @@ class OnlineClassifier:
         """Fix the shape of a sample; refuse it where the network cannot have it."""
         architecture = self._architecture(shape, 2)
         _ = architecture.winners
-        features = shape[-1] if len(shape) != 2 else 1  # an image without channels has one
         settings = self.settings
+        convolution = settings["backbone"] in CONVOLUTIONS
+        features = shape[-1] if convolution else math.prod(shape)
         self.standardizer = Standardizer(
             features, settings["standardized_limit"], settings["missing"]
         )

@@ -4,8 +4,8 @@ import numpy as np
 
 from minipw import InputError
 
-LARGEST = 1e150
-"""Of the inputs that are standardized: their squares stay finite in float64."""
+LARGEST = 1e100
+"""Of the inputs that are standardized: sums of their squares stay finite in float64."""
 LARGEST_UNSCALED = 1e30
 """Of the inputs that are used as they are, in float32."""
 CHECKED_AT_ONCE = 4096
@@ -38,12 +38,13 @@ def as_samples(x, shape, standardized, missing):
         x = np.asarray(x)
         if x.dtype.kind == "O":
             x = x.astype(np.float64)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise InputError(f"X holds what is not a number ({error}): encode it first") from None
     if x.dtype.kind not in "biuf":
         raise InputError(f"X has type {x.dtype}: use real numbers")
     if x.dtype.kind == "f" and x.dtype.itemsize > 8:
-        x = x.astype(np.float64)
+        with np.errstate(over="ignore"):  # infinity is refused below
+            x = x.astype(np.float64)
     if x.ndim not in (2, 3, 4) or 0 in x.shape[1:]:
         raise InputError(
             f"X has shape {x.shape}: use (samples, features), (samples, height, width) or "

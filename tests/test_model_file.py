@@ -130,6 +130,7 @@ def test_flipped_bits(saved, tmp_path, rng):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 def test_every_bit_flipped(saved, tmp_path):
     positions = np.repeat(np.arange(len(saved)), 8)
     fuzz(tmp_path / "m.npz", saved, positions, (1 << np.arange(positions.size) % 8).tolist())
@@ -307,6 +308,7 @@ def saving(path, seed):
     return subprocess.Popen([sys.executable, "-c", SAVING, path, str(seed)], env=environment)
 
 
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("kills", [8, pytest.param(200, marks=pytest.mark.slow)])
 def test_killed_while_saving(tmp_path, rng, kills):
     """Two processes save to one path; one is killed; the file is always whole."""
