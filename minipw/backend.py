@@ -214,6 +214,40 @@ def device_seconds(function, repeats):
 
 
 KERNELS = {}
+
+
+class Cuda:
+    """Compiles kernels for the current CUDA device; tests put the host's compiler here."""
+
+    def device(self):
+        """Number of the current device."""
+        from cupy.cuda import runtime
+
+        return runtime.getDevice()
+
+    def shared_memory(self):
+        """Bytes of shared memory that a block may have."""
+        from cupy.cuda import runtime
+
+        attribute = runtime.cudaDevAttrMaxSharedMemoryPerBlockOptin
+        return runtime.deviceGetAttribute(attribute, runtime.getDevice())
+
+    def compile(self, source, name):
+        """The kernel `name`, a template with its arguments, of a text in CUDA C++.
+
+        Returns
+        -------
+        callable of (grid, block, arguments, shared_mem=bytes)
+        """
+        import cupy
+
+        module = cupy.RawModule(code=source, options=("--std=c++17",), name_expressions=(name,))
+        kernel = module.get_function(name)
+        kernel.max_dynamic_shared_size_bytes = self.shared_memory() - kernel.shared_size_bytes
+        return kernel
+
+
+KERNELS = {"cupy": Cuda()}
 """Array modules whose arrays kernels work on, by name, and what compiles the kernels."""
 
 

@@ -147,7 +147,7 @@ def paper_number(settings):
         10,
         released["epochs"],
     )
-    if printed is None or not same_stream:
+    if printed is None or not same_stream or settings.blur:
         return ""
     released |= PROTOCOLS["released"]
     same = all(getattr(settings, name) == value for name, value in released.items())

@@ -1,12 +1,86 @@
-"""How much memory on a device a run needs, and so how many are trained at once."""
+"""Memory: what is free, what a run needs, and so how many are trained at once."""
 
 import math
+import os
 
+from minipw import InputError
 from minipw.nn.conv import same_padding
 
 SHARE = 0.8
 """Of the free memory that is planned with; the rest is for what is not counted."""
 LARGEST_EVALUATION_BATCH = 10_000
+
+
+def available_memory():
+    """Bytes that this process can still take, or None where the system does not say."""
+    found = [_system_memory(), _group_memory()]
+    return min((free for free in found if free is not None), default=None)
+
+
+def _system_memory():
+    try:
+        with open("/proc/meminfo") as file:
+            for line in file:
+                if line.startswith("MemAvailable:"):
+                    return int(line.split()[1]) * 1024
+    except (OSError, ValueError, IndexError):
+        pass
+    try:
+        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, OSError, ValueError):
+        return None
+
+
+def _group_memory(folder="/sys/fs/cgroup"):
+    """What a container's limit leaves."""
+    try:
+        with open(f"{folder}/memory.max") as limit, open(f"{folder}/memory.current") as used:
+            return int(limit.read()) - int(used.read())
+    except (OSError, ValueError):  # no such files, or the limit is the word "max"
+        return None
+
+
+def require_memory(size, what):
+    """Raise InputError when `size` bytes are more than what is free.
+
+    Parameters
+    ----------
+    size : int
+        Bytes that will be allocated.
+    what : str
+        What takes them and how to need less, for the message: "the network (...): use a
+        narrower backbone".
+    """
+    free = available_memory()
+    if free is not None and size > free:
+        needed, there = (f"{n / 2**30:,.1f} GiB" for n in (size, free))
+        raise InputError(f"not enough memory, {needed} needed, {there} free: {what}")
+
+
+def require_host_memory(architecture, batch_size):
+    """Raise InputError when a network of this kind cannot be trained on this machine."""
+    require_memory(
+        host_bytes(architecture, batch_size),
+        f"{architecture.backbone} with {architecture.classes} outputs and inputs of shape "
+        f"{architecture.input_shape}; use a narrower backbone, fewer pair weights or a smaller "
+        "batch",
+    )
+
+
+def host_bytes(architecture, batch_size):
+    """Bytes that a network, its importance and a training step take on a CPU, roughly."""
+    parameters = sum(math.prod(shape) for _, shape, _ in architecture.layers())
+    # float32: weight, importance, two gradients; float64 twice while they are drawn.
+    size = 32 * parameters + 8 * batch_size * sample_values(architecture)
+    units, classes = architecture.units, architecture.classes
+    if architecture.head == "fc":
+        return size + 32 * units * classes
+    exist = max(units * (units - 1) // 2, 1)
+    layers = -(-architecture.pair_weights // exist)
+    size += 40 * batch_size * layers * architecture.winners**2 // 2  # products of winners
+    size += (4 + 12 * layers) * exist  # all pairs in their drawn order, and look-up tables
+    # A pair: weight, importance, two gradients, i, j, and what sorts them for the tables.
+    return size + 180 * architecture.pair_weights
 
 
 def sample_values(architecture, defining_form=False):

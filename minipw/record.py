@@ -6,6 +6,7 @@ import numpy as np
 
 from minipw import __version__, metrics
 from minipw.backend import array_module, device_facts, device_versions
+from minipw.unused import unused_units
 
 RECORD_FORMAT = 1
 """Of the record of a run, in case a later one differs."""
@@ -44,6 +45,7 @@ def result(state, seconds, runs_together=None):
         "backward_transfer": metrics.backward_transfer(a),
         "forward_transfer": metrics.forward_transfer(a),
         "online_accuracy": metrics.online_accuracy(state.correct, state.seen),
+        "unused_units": unused_units(state.network, state.importance, state.rule),
         "steps": state.steps,
         "seconds": seconds,
         "versions": versions(xp),

@@ -1,5 +1,6 @@
 """`--paper`: the runs behind a table or figure, done where the store lacks them."""
 
+import statistics
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -77,17 +78,26 @@ class Plan:
         """Seconds that one worker, or the device, needs for a run, by its settings.
 
         The mean of the runs done so far with the same settings; where there are none,
-        the estimate, scaled as the other runs turned out.
+        the estimate, scaled as it turned out for runs of the same network and head, of
+        the same head, or of any kind.
         """
+        keys = {s: run_key(asdict(s), None, s.dataset) for s in self.sizes}
         measured = {}
         for record in self.measured(device):
             key = run_key(record["settings"], None, record["dataset"])
             measured.setdefault(key, []).append(record["seconds"])
         means = {key: sum(seconds) / len(seconds) for key, seconds in measured.items()}
-        keys = {s: run_key(asdict(s), None, s.dataset) for s in self.sizes}
-        pairs = [(means[key], self.sizes[s]) for s, key in keys.items() if key in means]
-        scale = sum(a for a, _ in pairs) / sum(b for _, b in pairs) if pairs else 1.0
-        return {s: means.get(key, scale * self.sizes[s]) for s, key in keys.items()}
+        ratios = {}
+        for settings, key in keys.items():
+            if key in means:
+                for kind in kinds(settings):
+                    ratios.setdefault(kind, []).append(means[key] / self.sizes[settings])
+        return {
+            s: means.get(key)
+            or self.sizes[s]
+            * next((statistics.mean(ratios[kind]) for kind in kinds(s) if kind in ratios), 1.0)
+            for s, key in keys.items()
+        }
 
     def close(self):
         """Close the stores."""
@@ -95,15 +105,23 @@ class Plan:
             store.close()
 
 
+def kinds(settings):
+    """What runs may have in common that take alike, the closest likeness first."""
+    return (settings.backbone, settings.head), (settings.head,), ()
+
+
 def estimated_seconds(settings, dataset):
     """A rough guess of a run's time on one core, before anything was measured."""
-    architecture = settings.architecture(dataset)
+    architecture, batch = settings.architecture(dataset), settings.batch_size
     tasks = settings.tasks if settings.experiment == "permuted" else 1
-    steps = tasks * settings.epochs * len(dataset.y_train) / settings.batch_size
-    products = step_operations(architecture, settings.batch_size, settings.rule) / 1e11
-    pairs = settings.batch_size * architecture.winners**2 / 2 * (settings.head == "pairwise")
-    update = 1.5e-9 * (settings.pair_weights or 0)
-    return steps * 1.3 * (1e-3 + products + 2e-8 * pairs + update)
+    steps = tasks * settings.epochs * len(dataset.y_train) / batch
+    seconds = 1e-3 + step_operations(architecture, batch, settings.rule) / 5e10
+    if settings.head == "pairwise":
+        weights, share = architecture.pair_weights, architecture.winners / architecture.units
+        by_winners = batch * architecture.winners**2 / 2
+        by_list = weights * (batch / 64 + 2.5 * batch * share**2)
+        seconds += 2.5e-8 * min(by_winners, by_list) + 1.5e-9 * weights
+    return steps * seconds
 
 
 def duration(seconds):

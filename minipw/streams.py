@@ -56,6 +56,23 @@ class Task:
         """Samples of this task, (n, *shape), as the network sees them; see `inputs`."""
         return inputs(dataset, x, self.permutation)
 
+    def training_batch(self, dataset, rows):
+        """The samples of a batch.
+
+        Parameters
+        ----------
+        dataset : Dataset
+        rows : int64 ndarray of shape (B,), from `batches`
+
+        Returns
+        -------
+        x : float32 ndarray of shape (B, *shape)
+        labels : int64 ndarray of shape (B,)
+        classes : bool ndarray of shape (C,), or (B, C)
+            Those of the task.
+        """
+        return self.inputs(dataset, dataset.x_train[rows]), dataset.y_train[rows], self.classes
+
     def steps(self, batch_size, epochs):
         """Batches that `batches` gives."""
         return epochs * (self.train.size // batch_size)
@@ -73,6 +90,79 @@ class Task:
             order = rng.permutation(self.train)
             for start in range(0, order.size - batch_size + 1, batch_size):
                 yield order[start : start + batch_size]
+
+
+@dataclass(frozen=True)
+class Blend(Task):
+    """A stretch of a stream with blurred boundaries; the tests are those of one task.
+
+    owners : int64 ndarray of shape (n,)
+        For each sample of `train`, which of the tasks it belongs to.
+    tasks : tuple of Task
+    """
+
+    owners: np.ndarray = None
+    tasks: tuple = ()
+
+    def training_batch(self, dataset, rows):
+        owners, rows = self.owners[rows], self.train[rows]
+        x, labels = dataset.x_train[rows], dataset.y_train[rows]
+        blended = np.empty(x.shape, np.float32)
+        for owner in np.unique(owners):
+            own = owners == owner
+            blended[own] = self.tasks[owner].inputs(dataset, x[own])
+        return blended, labels, np.stack([task.classes for task in self.tasks])[owners]
+
+    def batches(self, rng, batch_size, epochs):
+        """Positions in `train`, a batch at a time, in their order: once, unshuffled."""
+        for start in range(0, self.train.size - batch_size + 1, batch_size):
+            yield np.arange(start, start + batch_size)
+
+
+def blur(tasks, share, rng):
+    """A stream whose tasks run into each other.
+
+    Around every boundary lies a stretch in which the samples of the two tasks are mixed;
+    it is as long as `share` of a task, and the next task's part in it rises evenly from
+    nothing to all. Every sample occurs once, as in the stream with sharp boundaries.
+
+    Parameters
+    ----------
+    tasks : list of Task
+    share : float in [0, 1]
+        Of a task's length.
+    rng : numpy.random.Generator
+
+    Returns
+    -------
+    list of Blend
+        One a task, of its length, tested as that task is.
+
+    Notes
+    -----
+    A sample's place is uniform in its task, then moved by up to half of `share` of the
+    task's length either way, uniformly; the stream is in the order of the places.
+    """
+    sizes = [task.train.size for task in tasks]
+    ends = np.cumsum(sizes)
+    owners = np.repeat(np.arange(len(tasks)), sizes)
+    rows = np.concatenate([rng.permutation(task.train) for task in tasks])
+    lengths = np.repeat(sizes, sizes)
+    places = np.arange(rows.size) + share * lengths * rng.uniform(-0.5, 0.5, rows.size)
+    order = np.argsort(places, kind="stable")
+    rows, owners = rows[order], owners[order]
+    return [
+        Blend(
+            task.name,
+            rows[end - size : end],
+            task.test,
+            task.classes,
+            task.permutation,
+            owners[end - size : end],
+            tuple(tasks),
+        )
+        for task, size, end in zip(tasks, sizes, ends, strict=True)
+    ]
 
 
 def inputs(dataset, x, permutation=None):
@@ -127,15 +217,18 @@ def tasks_for(settings, dataset, rng):
             f"batch size {settings.batch_size} is more than the {smallest.train.size} training "
             f"samples of task '{smallest.name}': use --batch-size {smallest.train.size} or less"
         )
-    return tasks
+    return blur(tasks, settings.blur, rng) if settings.blur else tasks
 
 
 def split_tasks(dataset, rng, classes_per_task=2, count=None):
     """Consecutive classes, `classes_per_task` a task, the tasks in random order.
 
     When the classes do not divide evenly the task with the last ones is smaller.
-    `count` is for `permuted_tasks` alone.
+    A data set with tasks of its own keeps them, in ascending order. `count` is for
+    `permuted_tasks` alone.
     """
+    if dataset.tasks_train is not None:
+        return own_tasks(dataset)
     if not 1 <= classes_per_task <= dataset.classes:
         raise InputError(
             f"{classes_per_task} classes per task do not fit a data set of "
@@ -145,12 +238,23 @@ def split_tasks(dataset, rng, classes_per_task=2, count=None):
     for first in range(0, dataset.classes, classes_per_task):
         classes = np.zeros(dataset.classes, bool)
         classes[first : first + classes_per_task] = True
-        name = "classes " + " ".join(str(c) for c in np.flatnonzero(classes))
+        name = "classes " + " ".join(dataset.label(c) for c in np.flatnonzero(classes))
         train, test = (
             np.flatnonzero(classes[labels]) for labels in (dataset.y_train, dataset.y_test)
         )
         tasks.append(Task(name, train, test, classes))
     return [tasks[n] for n in rng.permutation(len(tasks))]
+
+
+def own_tasks(dataset):
+    """The tasks that the data set itself names, in ascending order."""
+    tasks = []
+    for n in np.union1d(dataset.tasks_train, dataset.tasks_test):
+        train, test = (np.flatnonzero(t == n) for t in (dataset.tasks_train, dataset.tasks_test))
+        classes = np.zeros(dataset.classes, bool)
+        classes[dataset.y_train[train]] = classes[dataset.y_test[test]] = True
+        tasks.append(Task(f"task {n}", train, test, classes))
+    return tasks
 
 
 def permuted_tasks(dataset, rng, classes_per_task=None, count=10):

@@ -8,6 +8,8 @@ import numpy as np
 
 from minipw import InputError
 from minipw.backend import array_module, to_module
+from minipw.divergence import first_nonfinite_layer, nonfinite_parameter
+from minipw.memory import require_host_memory
 from minipw.model import Network
 from minipw.nn.loss import mask_logits
 from minipw.record import result
@@ -55,10 +57,12 @@ class Run:
         self.settings, self.seed, self.dataset = settings, seed, dataset
         generators = seed_generators(seed)
         self.samples = generators["samples"]
+        architecture = settings.architecture(dataset)
+        if xp is np:
+            require_host_memory(architecture, settings.batch_size)
         self.network = Network.create(
-            settings.architecture(dataset),
-            generators["weights"],
-            generators["pairs"],
+            architecture,
+            *(generators["weights"], generators["pairs"]),
             batch_size=settings.batch_size,
             xp=xp,
         )
@@ -129,6 +133,7 @@ class Run:
                 yield task, batches[:size]
                 del batches[:size]
                 self._point_of_curve()
+            self.check_weights()
             self.matrix.append(self.evaluate(after_test))
             self.tasks_done, self.batches_done, self.samples_state = self.tasks_done + 1, 0, None
 
@@ -164,8 +169,8 @@ class Run:
         correct : int
             Samples predicted correctly before the update.
         """
-        x = task.inputs(self.dataset, self.dataset.x_train[rows])
-        labels, mask = self.dataset.y_train[rows], self.mask(task)
+        x, labels, classes = task.training_batch(self.dataset, rows)
+        mask = classes if self.settings.multi_head else None
         loss, logits, gradients = self.network.loss_gradients(
             x, labels, self.rule, mask, self.settings.class_mask
         )
@@ -185,19 +190,19 @@ class Run:
         x : ndarray of shape (B, *input_shape)
         number : int, of the step
         """
-        xp = array_module(x)
-        if not xp.isfinite(x).all():
+        if not array_module(x).isfinite(x).all():
             return f"step {number}: the input holds values that are not finite: clean the data"
-        _, caches = self.network.forward(x)
-        outputs = {  # of each layer before its GELU
-            name: gelu_cache[0]
-            for (name, *_), (_, gelu_cache) in zip(self.network.layers, caches, strict=False)
-        }
-        layer = next((name for name, y in outputs.items() if not xp.isfinite(y).all()), "head")
-        return (
-            f"the loss is not finite at step {number}, first in layer {layer}: "
-            f"use a smaller learning rate (--learning-rate {self.settings.learning_rate / 10:g})"
-        )
+        layer = first_nonfinite_layer(self.network, x)
+        return f"the loss is not finite at step {number}, first in layer {layer}: {self._advice()}"
+
+    def _advice(self):
+        return f"use a smaller learning rate (--learning-rate {self.settings.learning_rate / 10:g})"
+
+    def check_weights(self):
+        """Raise InputError when a weight is not finite; asked for between tasks."""
+        if name := nonfinite_parameter(self.network):
+            what = f"layer {name} holds weights that are not finite after step {self.steps}"
+            raise InputError(f"{what}: {self._advice()}")
 
     def evaluate(self, after_step=None):
         """Accuracy on every task's test images, per cent: list of T float."""

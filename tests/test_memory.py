@@ -1,32 +1,48 @@
-"""What is counted of a run's memory, by hand."""
+"""How much memory is free, and what happens when it is not enough."""
 
-from dataclasses import replace
+import builtins
+import io
+import os
 
-from test_stacked import BASE
+import numpy as np
+import pytest
 
-from minipw import memory
-from minipw.architecture import Architecture
-
-
-def test_values_of_a_sample_by_hand():
-    pairwise = Architecture((28, 28, 1), 10, "mlp-700-1", "pairwise")
-    # pixels; before and after GELU and its factor; three arrays of k-WTA; units x classes
-    assert memory.sample_values(pairwise) == 784 + 3 * 700 + 3 * 700 + 700 * 10
-    assert memory.sample_values(pairwise, True) == 784 + 6 * 700 + 5 * 250_000
-    cnn = Architecture((28, 28, 1), 10, "cnn-s", "fc")
-    # 7 x 7 places of 7 x 7 patches and of 64 filters
-    assert memory.sample_values(cnn) == 784 + 49 * 49 + 3 * 49 * 64 + 3 * 49 * 64
+from minipw import InputError, memory
 
 
-def test_runs_that_fit():
-    assert memory.runs_that_fit(10_000, 1000, 700) == 10
-    assert memory.runs_that_fit(10, 1000, 700) == 1
-    pairwise = Architecture((28, 28, 1), 10, "mlp-700-1", "pairwise")
-    settings = replace(BASE, batch_size=64)
-    size = memory.run_bytes(pairwise, settings)
-    parameters = 784 * 700 + 250_000
-    values = 784 + 6 * 700 + 7000
-    assert size == 4 * (6 * parameters + 2 * 64 * values) + 32 * 250_000
-    assert memory.run_bytes(pairwise, replace(settings, rule="s-mas")) > size
-    assert memory.evaluation_batch(1 << 36, pairwise) == 10_000
-    assert memory.evaluation_batch(0, pairwise) == 1
+def test_what_is_free_is_what_can_be_had():
+    free = memory.available_memory()
+    assert free is None or free > 1 << 20
+    if free is not None:
+        memory.require_memory(1 << 20, "little")
+        with pytest.raises(InputError, match=r"GiB needed, [\d,.]+ GiB free: a lot; use less"):
+            memory.require_memory(2 * free + (1 << 30), "a lot; use less")
+
+
+def test_a_container_s_limit_counts(tmp_path):
+    assert memory._group_memory(tmp_path) is None
+    (tmp_path / "memory.current").write_text("300\n")
+    (tmp_path / "memory.max").write_text("max\n")
+    assert memory._group_memory(tmp_path) is None
+    (tmp_path / "memory.max").write_text("1000\n")
+    assert memory._group_memory(tmp_path) == 700
+
+
+@pytest.mark.parametrize("text", [None, "", "MemAvailable:\n", "MemTotal: 1 kB\n"])
+def test_a_system_without_meminfo(monkeypatch, text):
+    def other(path, *arguments):
+        if text is None:
+            raise FileNotFoundError(path)
+        return io.StringIO(text)
+
+    monkeypatch.setattr(builtins, "open", other)
+    monkeypatch.setattr(os, "sysconf", {"SC_AVPHYS_PAGES": 10, "SC_PAGE_SIZE": 4096}.get)
+    assert memory._system_memory() == 40960
+    monkeypatch.delattr(os, "sysconf")
+    assert memory._system_memory() is None
+
+
+def test_nothing_is_refused_where_nothing_is_known(monkeypatch):
+    monkeypatch.setattr(memory, "_system_memory", lambda: None)
+    monkeypatch.setattr(memory, "_group_memory", lambda: None)
+    memory.require_memory(np.iinfo(np.int64).max, "everything")

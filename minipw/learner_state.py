@@ -1,0 +1,140 @@
+"""The state of an online classifier as arrays and facts, and its settings checked."""
+
+import math
+
+import numpy as np
+
+from minipw import InputError, growth, require_choice
+from minipw.architecture import CONVOLUTIONS, parse_mlp
+from minipw.rules import Rule
+
+COUNTED = ("reserve", "loss", "steps", "samples")
+"""Attributes that are numbers."""
+
+
+def checked_rule(settings):
+    """The learning rule, once the settings are checked as far as they can be without data.
+
+    Parameters
+    ----------
+    settings : dict of str
+        The constructor parameters of `OnlineClassifier`.
+
+    Raises
+    ------
+    InputError
+        For a value out of its range.
+    """
+    require_choice("device", settings["device"], ("cpu",))
+    if settings["backbone"] not in CONVOLUTIONS:
+        parse_mlp(str(settings["backbone"]))
+    least = {"batch_size": 1, "reserve": 0, "seed": 0}
+    for name, at_least in least.items():
+        value = settings[name]
+        if type(value) is not int or value < at_least:
+            raise InputError(f"{name} is {value!r}: use a whole number of at least {at_least}")
+    for name in ("learning_rate", "importance_lambda", "standardized_limit"):
+        value, zero = settings[name], name == "importance_lambda"
+        number = type(value) in (int, float) and math.isfinite(value)
+        if not number or value < 0 or (value == 0 and not zero):
+            raise InputError(f"{name} is {value!r}: use a number {'from' if zero else 'above'} 0")
+    rate, growth_of_importance = settings["learning_rate"], settings["importance_lambda"]
+    return Rule(settings["rule"], rate, growth_of_importance, settings["smas_norm"])
+
+
+def state(learner):
+    """Everything that the rest of the stream depends on.
+
+    Parameters
+    ----------
+    learner : OnlineClassifier
+
+    Returns
+    -------
+    arrays : dict of str to ndarray
+    facts : dict that JSON can hold
+    """
+    facts = {name: getattr(learner, name) for name in COUNTED}
+    facts["settings"] = learner.settings
+    facts["classes"] = [encode_label(label) for label in learner.classes_]
+    facts["input_shape"] = learner.input_shape
+    if learner.input_shape is None:
+        return {}, facts
+    x, labels = learner._waiting
+    facts["waiting"] = [encode_label(label) for label in labels]
+    arrays = {"waiting": x, "standardizer": learner.standardizer.state()}
+    network = learner.network
+    if network is not None:
+        arrays |= {f"parameter/{name}": w for name, w in network.parameters.items()}
+        arrays |= {f"importance/{name}": omega for name, omega in learner.importance.items()}
+        if network.pairs is not None:
+            arrays["pairs"] = np.stack([network.pairs.i, network.pairs.j])
+    return arrays, facts
+
+
+def restore(kind, arrays, facts):
+    """The learner of class `kind` whose `state` this is."""
+    labels = [decode_label(label) for label in facts["classes"]]
+    learner = kind(**facts["settings"], classes=labels)
+    for name in COUNTED:
+        setattr(learner, name, facts[name])
+    if facts["input_shape"] is None:
+        return learner
+    shape = tuple(facts["input_shape"])
+    learner._begin(shape)
+    waiting = [decode_label(label) for label in facts["waiting"]]
+    learner._waiting = arrays["waiting"], waiting
+    _require(arrays, "waiting", (len(waiting), *shape), np.float64)
+    _require(arrays, "standardizer", learner.standardizer.state().shape, np.float64)
+    learner.standardizer.restore(arrays["standardizer"])
+    if "parameter/head" not in arrays:
+        return learner
+    architecture = learner._architecture(shape, len(labels) + learner.reserve)
+    shapes = {name: layer_shape for name, layer_shape, _ in architecture.layers()}
+    i = j = None
+    if architecture.head == "fc":
+        shapes["head"] = architecture.units, architecture.classes
+    else:
+        shapes["head"] = (architecture.pair_weights,)
+        _require(arrays, "pairs", (2, architecture.pair_weights), np.int64)
+        i, j = arrays["pairs"]
+        if min(i.min(), j.min()) < 0 or max(i.max(), j.max()) >= architecture.units:
+            raise InputError("the pairs do not fit the settings")
+    for name, expected in shapes.items():
+        for kind_of_array in ("parameter", "importance"):
+            _require(arrays, f"{kind_of_array}/{name}", expected, np.float32)
+    parameters = {name: arrays[f"parameter/{name}"] for name in shapes}
+    learner.importance = {name: arrays[f"importance/{name}"] for name in shapes}
+    learner.network = growth.assemble(architecture, parameters, i, j, learner.batch_size)
+    return learner
+
+
+def _require(arrays, name, shape, dtype):
+    array = arrays[name]
+    if array.shape != shape or array.dtype != dtype:
+        raise InputError(
+            f"{name} of shape {array.shape} does not fit the settings, which need {shape}"
+        )
+
+
+def encode_label(label):
+    """A class label as JSON holds it; a tuple becomes a list.
+
+    Raises
+    ------
+    InputError
+        For labels that are not str, int, float, bool, None or tuples of these.
+    """
+    if type(label) is tuple:
+        return [encode_label(item) for item in label]
+    if label is None or type(label) in (str, int, float, bool):
+        return label
+    raise InputError(
+        f"label {label!r} of type {type(label).__name__} cannot be saved: use text, numbers, "
+        "True, False, None or tuples of these"
+    )
+
+
+def decode_label(value):
+    """The label that `encode_label` was given."""
+    return tuple(decode_label(item) for item in value) if isinstance(value, list) else value

@@ -1,0 +1,131 @@
+"""What a user hands over, checked and turned into arrays."""
+
+import numpy as np
+
+from minipw import InputError
+
+LARGEST = 1e100
+"""Of the inputs that are standardized: sums of their squares stay finite in float64."""
+LARGEST_UNSCALED = 1e30
+"""Of the inputs that are used as they are, in float32."""
+CHECKED_AT_ONCE = 4096
+
+
+def as_samples(x, shape, standardized, missing):
+    """Samples as an array of numbers, not copied.
+
+    Parameters
+    ----------
+    x : array-like of shape (N, *sample shape)
+        (N, D) features, (N, height, width) or (N, height, width, channels) images.
+    shape : tuple of int or None
+        Of the samples seen before.
+    standardized : bool
+        Whether they will be, which lets them be larger.
+    missing : bool
+        Whether NaN is allowed.
+
+    Returns
+    -------
+    ndarray of a type of numbers
+
+    Raises
+    ------
+    InputError
+        For another shape, values that are not numbers or not finite.
+    """
+    try:
+        x = np.asarray(x)
+        if x.dtype.kind == "O":
+            x = x.astype(np.float64)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise InputError(f"X holds what is not a number ({error}): encode it first") from None
+    if x.dtype.kind not in "biuf":
+        raise InputError(f"X has type {x.dtype}: use real numbers")
+    if x.dtype.kind == "f" and x.dtype.itemsize > 8:
+        with np.errstate(over="ignore"):  # infinity is refused below
+            x = x.astype(np.float64)
+    if x.ndim not in (2, 3, 4) or 0 in x.shape[1:]:
+        raise InputError(
+            f"X has shape {x.shape}: use (samples, features), (samples, height, width) or "
+            "(samples, height, width, channels); one sample x is x[None]"
+        )
+    if shape is not None and x.shape[1:] != shape:
+        raise InputError(f"X has samples of shape {x.shape[1:]}, those before had {shape}")
+    if x.dtype.kind == "f":
+        largest = LARGEST if standardized else LARGEST_UNSCALED
+        largest = min(largest, float(np.finfo(x.dtype).max))
+        for start in range(0, len(x), CHECKED_AT_ONCE):
+            part = x[start : start + CHECKED_AT_ONCE]
+            fine = np.abs(part) <= largest
+            if missing:
+                fine |= np.isnan(part)
+            if not fine.all():
+                _refuse(part, fine, start, largest)
+    return x
+
+
+def _refuse(part, fine, start, largest):
+    row, *place = np.argwhere(~fine)[0]
+    value = part[(row, *place)]
+    where = f"X[{', '.join(str(int(n)) for n in (start + row, *place))}] is {value}"
+    if np.isnan(value):  # scikit-learn's users know the words "NaN" and "infinity"
+        raise InputError(f"{where}: X contains NaN; fill in what is missing, or missing=True")
+    if np.isinf(value):
+        raise InputError(f"{where}: X contains infinity; clean the data")
+    raise InputError(f"{where}: its magnitude is above {largest:g}; scale the data")
+
+
+def as_labels(y, count):
+    """Labels as a list of hashable Python objects.
+
+    Parameters
+    ----------
+    y : ndarray of shape (N,) or sequence
+    count : int
+        N.
+
+    Raises
+    ------
+    InputError
+        When there are not `count` of them, or one is not hashable or is NaN.
+    """
+    try:
+        labels = y.tolist() if hasattr(y, "tolist") else list(y)
+    except TypeError:
+        raise InputError(f"y is {y!r}: use a list or an array of labels") from None
+    if not isinstance(labels, list) or len(labels) != count:
+        given = len(labels) if isinstance(labels, list) else "no list of"
+        raise InputError(f"y has {given} labels for {count} samples of X")
+    return [as_label(label) for label in labels]
+
+
+def as_label(label):
+    """One label; a NumPy scalar becomes the Python object of its value."""
+    if isinstance(label, np.generic):
+        label = label.item()
+    if isinstance(label, tuple):
+        return tuple(as_label(item) for item in label)
+    try:
+        hash(label)
+    except TypeError:
+        raise InputError(
+            f"label {label!r} of type {type(label).__name__} is not hashable: "
+            "y is one label a sample, of text, numbers or tuples"
+        ) from None
+    if label != label:
+        raise InputError("y contains NaN: leave out the samples without a label")
+    return label
+
+
+def label_array(labels):
+    """The labels as ndarray of shape (C,): of their type if it is one, else of objects."""
+    array = np.empty(len(labels), object)
+    for n, label in enumerate(labels):
+        array[n] = label
+    kinds = {type(label) for label in labels}
+    if len(kinds) == 1 and kinds <= {int, float, bool, str}:
+        typed = np.array(labels)
+        if typed.tolist() == labels and {type(label) for label in typed.tolist()} == kinds:
+            return typed
+    return array

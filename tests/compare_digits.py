@@ -1,0 +1,227 @@
+"""Online classifiers on the digits of scikit-learn, as the tables of the README.
+
+    python tests/compare_digits.py [SEEDS]
+
+Each seed splits the 1,797 digits into three quarters for training and one for testing. The
+training samples come one at a time, once, class after class (0, 1, ... 9), and then, for
+comparison, in random order. Every method sees them through the same running
+standardization. What a method is given to choose from is chosen on a held-out quarter of
+the training samples, as the best mean over the first three seeds; test samples are
+used for the printed numbers alone.
+"""
+
+import sys
+import time
+import warnings
+
+import numpy as np
+from river import linear_model, multiclass, naive_bayes, optim, tree
+from sklearn.datasets import load_digits
+from sklearn.linear_model import Perceptron, SGDClassifier
+from sklearn.model_selection import train_test_split
+from sklearn.naive_bayes import GaussianNB
+from sklearn.neural_network import MLPClassifier
+
+from minipw.learner import OnlineClassifier
+from minipw.standardize import Standardizer
+
+CLASSES = np.arange(10)
+TUNING_SEEDS = 3
+
+
+class Ours:
+    """The online classifier; it is not told how many classes there are."""
+
+    def __init__(self, seed, **settings):
+        self.model = OnlineClassifier(seed=seed, **settings)
+
+    def learn(self, x, y):
+        self.model.partial_fit(x, y)
+
+    def predict(self, x):
+        return self.model.predict(x)
+
+
+class Scikit:
+    """A classifier with partial_fit, which is told the classes, `size` samples a call."""
+
+    def __init__(self, seed, kind, size=1, **settings):
+        self.size = size
+        self.model = kind(**settings, **({} if kind is GaussianNB else {"random_state": seed}))
+        self.standardizer = Standardizer(64, 3.0)
+
+    def learn(self, x, y):
+        for start in range(0, len(x), self.size):
+            part = slice(start, start + self.size)
+            self.standardizer.update(x[part])
+            inputs = self.standardizer.transform(x[part])
+            self.model.partial_fit(inputs, y[part], classes=CLASSES)
+
+    def predict(self, x):
+        return self.model.predict(self.standardizer.transform(x))
+
+
+class River:
+    """A classifier of River."""
+
+    def __init__(self, seed, make, **settings):
+        self.model = make(seed, **settings)
+        self.standardizer = Standardizer(64, 3.0)
+
+    def inputs(self, x):
+        return [dict(enumerate(row)) for row in self.standardizer.transform(x).tolist()]
+
+    def learn(self, x, y):
+        for n in range(len(x)):
+            self.standardizer.update(x[n : n + 1])
+            self.model.learn_one(self.inputs(x[n : n + 1])[0], int(y[n]))
+
+    def predict(self, x):
+        return np.array([self.model.predict_one(row) for row in self.inputs(x)])
+
+
+def logistic(seed, rate):
+    return multiclass.OneVsRestClassifier(
+        linear_model.LogisticRegression(optimizer=optim.SGD(rate))
+    )
+
+
+def softmax(seed, rate):
+    return linear_model.SoftmaxRegression(optimizer=optim.SGD(rate))
+
+
+def hoeffding(seed, grace):
+    return tree.HoeffdingTreeClassifier(grace_period=grace)
+
+
+RATES = [{"rate": rate} for rate in (1e-3, 1e-2, 1e-1)]
+SGD = [
+    {"loss": loss, **schedule}
+    for loss in ("hinge", "log_loss")
+    for schedule in [
+        *({"alpha": alpha} for alpha in (1e-4, 1e-3, 1e-2, 1e-1)),
+        *({"learning_rate": "constant", "eta0": rate} for rate in (1e-4, 1e-3, 1e-2, 1e-1)),
+    ]
+]
+METHODS = {
+    "**minipw**, pairwise head": (
+        Ours,
+        {},
+        [{"learning_rate": rate} for rate in (1e-3, 1.5e-3, 2e-3, 3e-3)],
+    ),
+    "minipw, dense head": (
+        Ours,
+        {"head": "fc"},
+        [{"learning_rate": rate} for rate in (5e-4, 1e-3, 2e-3, 4e-3, 8e-3)],
+    ),
+    "SGDClassifier": (Scikit, {"kind": SGDClassifier}, SGD),
+    "Perceptron": (Scikit, {"kind": Perceptron}, [{"eta0": rate} for rate in (0.01, 1.0)]),
+    "MLPClassifier, 500 units": (
+        Scikit,
+        {"kind": MLPClassifier, "hidden_layer_sizes": (500,), "solver": "sgd"},
+        [{"learning_rate_init": rate} for rate in (1e-4, 1e-3, 1e-2)],
+    ),
+    "River OneVsRest(LogisticRegression)": (River, {"make": logistic}, RATES),
+    "River SoftmaxRegression": (River, {"make": softmax}, RATES),
+    "River HoeffdingTree": (River, {"make": hoeffding}, [{"grace": n} for n in (10, 50, 200)]),
+    "River GaussianNB": (River, {"make": lambda seed: naive_bayes.GaussianNB()}, [{}]),
+    "GaussianNB, 64 samples a call": (
+        Scikit,
+        {"kind": GaussianNB, "size": 64},
+        [{"var_smoothing": share} for share in (1e-9, 1e-3, 1e-1)],
+    ),
+}
+
+
+def split(seed, held_out=False):
+    """x_train, x_test, y_train, y_test; with `held_out` the last two are training samples."""
+    x, y = load_digits(return_X_y=True)
+    parts = train_test_split(x, y, test_size=0.25, random_state=seed, stratify=y)
+    if held_out:
+        x, _, y, _ = parts
+        parts = train_test_split(x, y, test_size=0.25, random_state=seed, stratify=y)
+    return parts
+
+
+def accuracy(kind, settings, seed, by_class, held_out=False):
+    """Per cent after one pass."""
+    x, x_test, y, y_test = split(seed, held_out)
+    if by_class:
+        order = np.argsort(y, kind="stable")
+        x, y = x[order], y[order]
+    model = kind(seed, **settings)
+    model.learn(x, y)
+    return 100 * (model.predict(x_test) == y_test).mean()
+
+
+def choose(kind, fixed, choices, by_class):
+    """The best of the choices on held-out training samples."""
+    if len(choices) == 1:
+        return choices[0]
+    means = [
+        np.mean([accuracy(kind, fixed | c, s, by_class, True) for s in range(TUNING_SEEDS)])
+        for c in choices
+    ]
+    return choices[int(np.argmax(means))]
+
+
+def described(values):
+    error = np.std(values, ddof=1) / np.sqrt(len(values)) if len(values) > 1 else 0
+    return f"{np.mean(values):.1f} ± {error:.1f}"
+
+
+def compare(seeds, methods=METHODS):
+    """Print the table of accuracies."""
+    print("| one pass, one sample at a time | class by class | chosen | shuffled |")
+    print("|---|--:|---|--:|")
+    for name, (kind, fixed, choices) in methods.items():
+        cells = []
+        for by_class in (True, False):
+            chosen = choose(kind, fixed, choices, by_class)
+            found = [accuracy(kind, fixed | chosen, s, by_class) for s in range(seeds)]
+            cells += [described(found), ", ".join(f"{k} {v}" for k, v in chosen.items())]
+        print(f"| {name} | {cells[0]} | {cells[1].replace('_', ' ')} | {cells[2]} |", flush=True)
+
+
+def rate(work, samples, seconds=2.0):
+    """Samples a second of a function that handles `samples` of them."""
+    work()
+    count, began = 0, time.perf_counter()
+    while time.perf_counter() - began < seconds:
+        work()
+        count += 1
+    return count * samples / (time.perf_counter() - began)
+
+
+def throughput(seconds=2.0):
+    """Print the table of samples a second."""
+    x, y = load_digits(return_X_y=True)
+    inputs = (x - x.mean(0)) / np.maximum(x.std(0), 1e-9)
+    names = ("partial_fit, 1 a call", "partial_fit, 64 a call", "predict, 1,797 a call")
+    print(f"\n| samples/s | {' | '.join(names)} |\n|---|--:|--:|--:|")
+    for head in ("pairwise", "fc"):
+        cells = []
+        for size in (1, 64):
+            model = OnlineClassifier(head=head, batch_size=size, classes=CLASSES)
+            model.partial_fit(x[:640], y[:640])
+            at = iter(np.resize(np.arange(0, 1700, size), 10**7))
+
+            def learn(model=model, at=at, size=size):
+                start = next(at)
+                model.partial_fit(x[start : start + size], y[start : start + size])
+
+            cells.append(rate(learn, size, seconds))
+        cells.append(rate(lambda model=model: model.predict(x), len(x), seconds))
+        print(f"| minipw, {head} head | {' | '.join(f'{cell:,.0f}' for cell in cells)} |")
+    cells = []
+    for size in (1, 64):
+        model = SGDClassifier().partial_fit(inputs[:64], y[:64], classes=CLASSES)
+        cells.append(rate(lambda m=model, n=size: m.partial_fit(inputs[:n], y[:n]), size, seconds))
+    cells.append(rate(lambda: model.predict(inputs), len(x), seconds))
+    print(f"| SGDClassifier, standardized before | {' | '.join(f'{c:,.0f}' for c in cells)} |")
+
+
+if __name__ == "__main__":
+    warnings.simplefilter("ignore")  # MLPClassifier and GaussianNB on single samples
+    compare(int(sys.argv[1]) if len(sys.argv) > 1 else 10)
+    throughput()

@@ -1,0 +1,103 @@
+"""Whatever is handed over: it is learned, or an InputError says what is wrong."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as npst
+
+from minipw import InputError
+from minipw.learner import OnlineClassifier
+from minipw.samples import LARGEST, as_labels, as_samples, label_array
+
+TINY = {"backbone": "mlp-12-1", "density": 0.3, "reserve": 1}
+NUMBERS = st.one_of(
+    npst.integer_dtypes(endianness="?"),
+    npst.unsigned_integer_dtypes(),
+    npst.floating_dtypes(endianness="?", sizes=(16, 32, 64)),
+    npst.boolean_dtypes(),
+)
+ANYTHING = st.one_of(
+    NUMBERS,
+    npst.complex_number_dtypes(),
+    npst.unicode_string_dtypes(max_len=3),
+    npst.byte_string_dtypes(max_len=3),
+    npst.datetime64_dtypes(),
+)
+SHAPES = npst.array_shapes(min_dims=0, max_dims=5, min_side=0, max_side=4)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    x=npst.arrays(ANYTHING, SHAPES),
+    y=st.lists(
+        st.one_of(st.integers(), st.text(), st.none(), st.floats(), st.lists(st.integers()))
+    ),
+    standardize=st.booleans(),
+    missing=st.booleans(),
+    data=st.data(),
+)
+def test_any_arrays(x, y, standardize, missing, data):
+    """Several calls; what was refused left a learner that goes on."""
+    learner = OnlineClassifier(running_standardize=standardize, missing=missing, **TINY)
+    for _ in range(2):
+        try:
+            learner.partial_fit(x, y)
+            assert np.isfinite(learner.predict_proba(x)).all()
+        except InputError as error:
+            assert "\n" not in str(error)
+        if x.ndim and data.draw(st.booleans()):
+            y = data.draw(st.lists(st.integers(0, 3), min_size=len(x), max_size=len(x)))
+    if learner.network is not None:
+        learner.partial_fit(np.zeros((1, *learner.input_shape)), ["more"])
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    x=npst.arrays(
+        np.float64,
+        (6, 3),
+        elements=st.floats(-LARGEST, LARGEST, allow_subnormal=True),
+        fill=st.just(0.0),
+    ),
+    size=st.sampled_from([1, 3]),
+)
+def test_numbers_of_any_size(x, size):
+    """Tiny, huge, constant and nearly constant features give finite predictions."""
+    learner = OnlineClassifier(batch_size=size, **TINY).partial_fit(x, [0, 1, 2, 0, 1, 2])
+    proba = learner.predict_proba(x)
+    assert np.isfinite(proba).all() and np.isfinite(learner.loss)
+    assert all(np.isfinite(w).all() for w in learner.network.parameters.values())
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    x=npst.arrays(NUMBERS, st.tuples(st.integers(0, 5), st.integers(1, 3))), missing=st.booleans()
+)
+def test_what_is_taken_is_what_was_given(x, missing):
+    values = x.astype(np.float64)
+    usable = np.abs(values) <= LARGEST
+    if missing:
+        usable |= np.isnan(values)
+    if usable.all():
+        taken = as_samples(x, None, True, missing).astype(np.float64)
+        np.testing.assert_array_equal(taken, values)
+    else:
+        with pytest.raises(InputError, match=r"X\[\d, \d\] is "):
+            as_samples(x, None, True, missing)
+
+
+@pytest.mark.parametrize(
+    "x", [[[10**400]], [[1.0], [2.0, 3.0]], [[None, "a"]], [[{}]], "text", None]
+)
+def test_things_that_are_no_arrays(x):
+    with pytest.raises(InputError):
+        as_samples(x, None, True, False)
+    with pytest.raises(InputError):
+        as_samples(np.longdouble([["1e4000"]]), None, True, True)
+
+
+@given(labels=st.lists(st.one_of(st.text(), st.integers(), st.booleans(), st.none()), max_size=5))
+def test_label_arrays_lose_nothing(labels):
+    back = label_array(as_labels(labels, len(labels))).tolist()
+    assert back == labels and [type(a) for a in back] == [type(b) for b in labels]
