@@ -102,6 +102,8 @@ class Stack:
             for r, (task, batches) in enumerate(current):
                 self.runs[r].count(size, int(correct[r]))
                 rest = batches[size:]
+                if not rest:
+                    self._check_weights(r)
                 current[r] = (task, rest) if rest else next(streams[r], None)
 
     def _stretch(self, tasks, rows, after_step):
@@ -183,9 +185,19 @@ class Stack:
         for n in range(size):
             for r in np.flatnonzero(good == n):
                 run = self.runs[r]
-                if r not in self.failures:
-                    message = run.divergence(self._batch()[0][r], run.steps + n + 1)
-                    self.failures[int(r)] = InputError(f"seed {run.seed}: {message}")
-                for values in (*run.network.parameters.values(), *run.importance.values()):
-                    values[...] = 0
+                self._fail(int(r), run.divergence(self._batch()[0][r], run.steps + n + 1))
             self.step()
+
+    def _check_weights(self, r):
+        """Let a run fail whose weights are not finite, as one that is trained alone does."""
+        try:
+            self.runs[r].check_weights()
+        except InputError as error:
+            self._fail(r, error)
+
+    def _fail(self, r, message):
+        """Keep why a run failed first, and set it to zero: what is finite disturbs nobody."""
+        run = self.runs[r]
+        self.failures.setdefault(r, InputError(f"seed {run.seed}: {message}"))
+        for values in (*run.network.parameters.values(), *run.importance.values()):
+            values[...] = 0

@@ -165,6 +165,27 @@ def test_a_run_that_diverges_is_named_and_the_others_go_on(data):
         assert runs[position].matrix == expected["accuracy_matrix"]
 
 
+def test_weights_that_are_not_finite_fail_their_run_alone(data):
+    runs = create_runs(BASE, (4, 5, 6), data, np)
+    stack = Stack(runs)
+    plain, last = stack.step, runs[1].tasks[0].steps(BASE.batch_size, 1)
+
+    def step():
+        plain()
+        if stack.steps + 1 == last:  # no later loss of this task shows it
+            runs[1].network.parameters["dense0"][3, 7] = np.inf
+
+    stack.launch = step
+    stack.learn(lambda stack: None)
+    (failure,) = stack.failures.values()
+    assert str(failure).startswith(
+        f"seed 5: layer dense0 holds weights that are not finite after step {last}"
+    )
+    for position in (0, 2):
+        _, expected = single(BASE, runs[position].seed, data)
+        assert runs[position].matrix == expected["accuracy_matrix"]
+
+
 def test_a_later_step_is_found_again(data):
     """The loss of single runs and of the stack stops being finite at the same step."""
     settings = replace(BASE, rule="sgd", learning_rate=3e18, head="fc")
