@@ -213,9 +213,6 @@ def device_seconds(function, repeats):
     return sorted(times)[len(times) // 2]
 
 
-KERNELS = {}
-
-
 class Cuda:
     """Compiles kernels for the current CUDA device; tests put the host's compiler here."""
 

@@ -102,7 +102,7 @@ def test_bad_flags(fails, tiny, flags, culprit, remedy):
 
 
 def test_nothing_to_do(fails):
-    fails(says="give --exp split, permuted or iid (see --help)")
+    fails(says="give --exp split, permuted or another (see --help)")
 
 
 @pytest.mark.parametrize("width, threshold", [(30, "k+1"), (30, "k"), (600, "k")])

@@ -328,4 +328,4 @@ def test_killed_while_saving(tmp_path, rng, kills):
                 process.wait()
         learner = OnlineClassifier.load(path)
         assert learner.samples % 5 == 0 and learner.classes_ == [learner.settings["seed"]]
-    assert len(seen) > 3
+    assert len(seen) > 1  # it was read while it was replaced

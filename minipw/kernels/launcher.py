@@ -49,12 +49,12 @@ def launch(sources, kernel, template, grid, arguments, shared=0, block=None):
     """
     scalars = int, float, np.generic
     arrays = {name: a for name, a in arguments.items() if not isinstance(a, scalars)}
-    first = next(iter(arrays.values()))
+    first_name, first = next(iter(arrays.items()))
     for name, array in arrays.items():
         if not array.flags.c_contiguous:
             raise ValueError(f"{name} of shape {array.shape} is not contiguous")
         if _place(array) != _place(first):
-            raise ValueError(f"{name} is on {_place(array)}, {next(iter(arrays))} on another")
+            raise ValueError(f"{name} is on {_place(array)}, {first_name} on {_place(first)}")
     number = np.dtype(template[0]).type
     cast = tuple(_cast(name, a, number) for name, a in arguments.items())
     if 0 in grid:
