@@ -3,10 +3,10 @@
 import shutil
 from dataclasses import replace
 
-import gpu_checks
 import numpy as np
 import pytest
 from device_stand_in import DeviceArray, counts, unwrap
+from host_kernels import Host
 from test_stacked import BASE
 
 from minipw import backend
@@ -14,10 +14,8 @@ from minipw.seeds import create_runs
 from minipw.stacked import Stack
 from minipw.train import Run
 
-host_kernels = pytest.importorskip("host_kernels", reason="there are no kernels")
 
-
-class OnStandIn(host_kernels.Host):
+class OnStandIn(Host):
     """The host's compiler for arrays of the stand-in; no host array reaches a kernel."""
 
     def compile(self, source, name):
@@ -39,10 +37,6 @@ def kernels(cupy, monkeypatch, tmp_path_factory):
     monkeypatch.setitem(backend.KERNELS, cupy.__name__, OnStandIn(tmp_path_factory.getbasetemp()))
     monkeypatch.setattr("minipw.kernels.launcher.BLOCK", 32)
     return cupy
-
-
-def test_check_of_golden_steps(kernels):
-    gpu_checks.check_golden_steps(kernels)
 
 
 @pytest.mark.parametrize(
