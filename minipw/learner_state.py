@@ -25,7 +25,9 @@ def checked_rule(settings):
     InputError
         For a value out of its range.
     """
-    require_choice("device", settings["device"], ("cpu",))
+    require_choice("device", settings["device"], ("cpu", "cuda"))
+    if settings["device"] == "cuda":
+        raise InputError("the online classifier does not run on a GPU yet: use device 'cpu'")
     if settings["backbone"] not in CONVOLUTIONS:
         parse_mlp(str(settings["backbone"]))
     least = {"batch_size": 1, "reserve": 0, "seed": 0}

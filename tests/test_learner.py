@@ -322,7 +322,7 @@ SETTINGS = {
     "backbone": ["mlp", "cnn-l", None],
     "head": ["pair"],
     "rule": ["adam"],
-    "device": ["tpu"],
+    "device": ["tpu", "cuda"],
     "density": [0.0, 1.0, 1e-9],
     "pair_weights_per_class": [0, 40 * 39 // 2 + 1],
     "gelu": ["relu"],
