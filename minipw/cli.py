@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from minipw import InputError
-from minipw.flags import parser
+from minipw.flags import parser, refuse_unused
 
 GIVEN = (
     "learning_rate",
@@ -22,6 +22,8 @@ GIVEN = (
     "smas_norm",
     "class_mask",
     "gelu",
+    "label",
+    "blur",
 )
 """Flags that set one setting each, where they are given."""
 
@@ -39,7 +41,7 @@ def main(argv=None):
         os.environ.setdefault(variable, "1")  # backend.THREADS share more than the products
     try:
         if not (args.exp or args.bench or args.paper or args.report or args.settings):
-            raise InputError("nothing to do: give --exp split, permuted or iid (see --help)")
+            raise InputError("nothing to do: give --exp split, permuted or another (see --help)")
         check_commands(args)
         if args.paper:
             return paper(args)
@@ -50,7 +52,8 @@ def main(argv=None):
         from minipw.backend import THREADS, available_threads, keep_freed_memory
 
         keep_freed_memory()
-        with THREADS.use(available_threads()):
+        # On a device the host only launches work: threads would cut the batch in pieces.
+        with THREADS.use(available_threads() if args.device == "cpu" else 1):
             return benchmark(args) if args.bench else train(args)
     except InputError as error:
         print(f"error: {error}", file=sys.stderr)
@@ -82,6 +85,10 @@ def paper(args):
 
 def benchmark(args):
     """Time the training steps of a set of networks."""
+    if args.device == "cuda":
+        from minipw import bench_cuda
+
+        return bench_cuda.main(args)
     from minipw import bench
 
     return bench.main(as_json=args.json)
@@ -89,6 +96,10 @@ def benchmark(args):
 
 def train(args):
     """The runs, or the search, that the flags ask for."""
+    if args.exp == "stream":
+        from minipw.stream import stream
+
+        return stream(args)
     from_file = take_settings(args)
     check_combination(args)
     from minipw import datasets, figures
@@ -98,8 +109,13 @@ def train(args):
     if args.plot:
         figures.check_figure(args.plot)
     dataset = datasets.load(
-        args.dataset or "mnist", data_dir=args.data_dir, named=args.dataset is not None
+        args.dataset or "mnist",
+        data_dir=args.data_dir,
+        named=args.dataset is not None,
+        label=args.label,
     )
+    if args.classes_per_task and dataset.tasks_train is not None:
+        raise InputError(f"{dataset.name} names its tasks itself: leave out --classes-per-task")
     settings, source = resolve(
         dataset,
         args.exp,
@@ -136,12 +152,13 @@ def take_settings(args):
         values = read_settings(args.settings)
     args.exp = args.exp or values.get("experiment")
     args.dataset = args.dataset or values.get("dataset")
+    args.label = args.label or values.get("label")
     args.backbone = args.backbone or values.get("backbone")
     args.head = args.head or values.get("head", "pairwise")
     args.rule = args.rule or values.get("rule", "adagrad")
     args.multi_head = args.multi_head or values.get("multi_head", False)
     if args.exp is None:
-        raise InputError("nothing to do: give --exp split, permuted or iid (see --help)")
+        raise InputError("nothing to do: give --exp split, permuted or another (see --help)")
     return {key: values[key] for key in GIVEN if key in values}
 
 
@@ -179,6 +196,7 @@ def check_commands(args):
     if len(given) > 1:
         raise InputError(f"{given[0]} and {given[1]} are two different things: give one of them")
     unused = [
+        ("--device cuda", args.device == "cuda", not args.report, "runs to do"),
         ("--only", args.only, args.paper, "--paper"),
         ("--cluster", args.cluster, args.paper or args.tune, "--paper or --tune"),
         ("--workers", args.workers, args.paper or args.tune, "--paper or --tune"),
@@ -186,6 +204,14 @@ def check_commands(args):
         ("--densities", args.densities, args.tune, "--tune"),
     ]
     refuse_unused(unused)
+    if args.device == "cuda":
+        for flag, given in (
+            ("--workers", args.workers),
+            ("--cluster", args.cluster),
+            ("--tune", args.tune),
+        ):
+            if given:
+                raise InputError(f"{flag} uses processes on CPUs: leave out it or --device cuda")
 
 
 def check_combination(args):
@@ -194,6 +220,8 @@ def check_combination(args):
         ("--multi-head", args.multi_head, args.exp == "split", "--exp split"),
         ("--classes-per-task", args.classes_per_task, args.exp == "split", "--exp split"),
         ("--tasks", args.tasks, args.exp == "permuted", "--exp permuted"),
+        ("--blur", args.blur, args.exp in ("split", "permuted"), "--exp split or permuted"),
+        ("--blur", args.blur, args.device == "cpu", "--device cpu"),
         ("--pair-weights", args.pair_weights, args.head == "pairwise", "--head pairwise"),
         ("--pairs", args.pairs, args.head == "pairwise", "--head pairwise"),
         (
@@ -204,18 +232,10 @@ def check_combination(args):
         ),
         ("--smas-norm", args.smas_norm, args.rule == "s-mas", "--rule s-mas"),
         ("--class-mask", args.class_mask, args.multi_head, "--multi-head"),
+        ("--save-model", args.save_model, False, "--exp stream"),
+        ("--load-model", args.load_model, False, "--exp stream"),
     ]
     refuse_unused(unused)
-
-
-def refuse_unused(flags):
-    """Raise InputError for a flag that is given but not used.
-
-    flags : list of (flag, given, used, what it needs)
-    """
-    for flag, given, used, needs in flags:
-        if given and not used:
-            raise InputError(f"{flag} has no effect without {needs}: leave it out")
 
 
 def given_settings(args):

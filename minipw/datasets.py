@@ -4,14 +4,13 @@ Every check ends in an InputError of one line. Where files are looked for, and
 where a download lands, is in data/README.md.
 """
 
-import hashlib
 import os
 import sys
-from dataclasses import dataclass, replace
 
 import numpy as np
 
-from minipw import InputError, readers
+from minipw import InputError, own_data, readers
+from minipw.dataset import Dataset, content_digest
 from minipw.download import fetch, writable_folder
 from minipw.readers import CIFAR_BATCHES, IDX_FILES, require
 
@@ -71,58 +70,6 @@ PIXELS = {
 }
 
 
-@dataclass(frozen=True, eq=False)
-class Dataset:
-    """A training and a test set, as stored."""
-
-    name: str
-    x_train: np.ndarray  # (N, height, width, channels) or (N, D): uint8 pixels or float32
-    y_train: np.ndarray  # (N,) int64, 0 to classes - 1
-    x_test: np.ndarray
-    y_test: np.ndarray
-    classes: int
-    mean: tuple[float, ...]  # a channel, of pixels scaled to [0, 1]; (0.0,) for float32
-    std: tuple[float, ...]  # likewise; (1.0,) for float32
-    note: str = ""  # a sentence that results carry, or ""
-    digest: str = ""  # of the content, where the name does not say what it is
-
-    @property
-    def identity(self):
-        """The name, with the digest if there is one: what a stored result belongs to."""
-        return f"{self.name} {self.digest}".rstrip()
-
-    @property
-    def shape(self):
-        """Shape of one sample: (height, width, channels) or (D,)."""
-        return self.x_train.shape[1:]
-
-    def hold_out(self, share):
-        """The data set that tests on the first `share` of each class's training samples.
-
-        The rest of them is what it trains on; the real test set does not occur in it.
-        """
-        held = np.zeros(len(self.y_train), bool)
-        for label in range(self.classes):
-            rows = np.flatnonzero(self.y_train == label)
-            held[rows[: round(share * rows.size)]] = True
-        return replace(
-            self,
-            x_train=self.x_train[~held],
-            y_train=self.y_train[~held],
-            x_test=self.x_train[held],
-            y_test=self.y_train[held],
-        )
-
-    def batch(self, x):
-        """Samples as float32: (x / 255 - mean) / std for pixels, other values as they are."""
-        if x.dtype != np.uint8:
-            return np.asarray(x, np.float32)
-        mean, std = np.array(self.mean), np.array(self.std)
-        y = x * (1 / (255 * std)).astype(np.float32)
-        y += (-mean / std).astype(np.float32)
-        return y
-
-
 def to_stderr(line):
     """Print a line on standard error."""
     print(line, file=sys.stderr)
@@ -166,37 +113,6 @@ def read_cifar(path, say):
     )
 
 
-def read_npz(path):
-    """Dataset of a .npz file with x_train, y_train, x_test and y_test."""
-    x_train, y_train, x_test, y_test = readers.read_npz(path)
-    mean, std = (0.0,), (1.0,)
-    if x_train.dtype == np.uint8:
-        mean, std = pixel_statistics(x_train)
-    classes = int(max(y_train.max(), y_test.max())) + 1
-    arrays = (x_train, y_train, x_test, y_test)
-    return Dataset(os.fspath(path), *arrays, classes, mean, std, "", content_digest(*arrays))
-
-
-def content_digest(*arrays):
-    """Sixteen hexadecimal digits that stand for the content of arrays."""
-    digest = hashlib.sha256()
-    for array in arrays:
-        digest.update(f"{array.dtype}{array.shape}".encode())
-        digest.update(np.ascontiguousarray(array))
-    return digest.hexdigest()[:16]
-
-
-def pixel_statistics(x):
-    """Mean and standard deviation of each channel of uint8 images, scaled to [0, 1]."""
-    pixels = x.reshape(-1, x.shape[-1] if x.ndim == 4 else 1)
-    mean = pixels.mean(axis=0) / 255
-    # einsum adds in int64 without a copy of the images in a wider type
-    squares = np.einsum("ij,ij->j", pixels, pixels, dtype=np.int64, casting="unsafe")
-    std = np.sqrt(np.maximum(squares / (255**2 * len(pixels)) - mean**2, 0))
-    std[std < 1e-6] = 1  # a constant channel, up to rounding
-    return tuple(mean.tolist()), tuple(std.tolist())
-
-
 def missing(name, folder):
     """Names of the files, as downloaded, that a folder lacks, and their SHA-256."""
     files = (ARCHIVE,) if name == "cifar-10" else [file + ".gz" for file in IDX_FILES]
@@ -237,17 +153,27 @@ def find(name, directory, say):
     return None
 
 
-def load(name, data_dir=None, named=True, download=True, time_limit=15.0, say=to_stderr):
+def load(
+    name,
+    data_dir=None,
+    named=True,
+    download=True,
+    time_limit=15.0,
+    say=to_stderr,
+    label=None,
+    raw=False,
+):
     """Find, or else download, a data set.
 
     Parameters
     ----------
-    name : "mnist", "fashion-mnist", "cifar-10", "mnist-5k" or the path of a .npz file
+    name : "mnist", "fashion-mnist", "cifar-10", "mnist-5k" or the path of a .npz or .csv file
     data_dir : looked in before $MINIPW_DATA and data/; the first writable one takes downloads
     named : if False, the bundled mnist-5k may stand in for an mnist that cannot be had
     download : bool
     time_limit : seconds to spend on mirrors that do not deliver, all files together
     say : function of one line of text, for what the user should know
+    label, raw : of a .csv file, as in `own_data.load`
 
     Returns
     -------
@@ -257,11 +183,16 @@ def load(name, data_dir=None, named=True, download=True, time_limit=15.0, say=to
     ------
     InputError : a file cannot be used, or none can be had
     """
-    if os.fspath(name).endswith(".npz"):
-        return read_npz(name)
+    if os.fspath(name).endswith(own_data.ENDINGS):
+        return own_data.load(name, label, raw)
     if name == "mnist-5k":
         return read_idx_set(name, BUNDLED)
-    require(name in LAYOUTS, name, "is no data set", f"choose {', '.join(SHA256)} or a .npz file")
+    require(
+        name in LAYOUTS,
+        name,
+        "is no data set",
+        f"choose {', '.join(SHA256)} or a .npz or .csv file",
+    )
     candidates = (data_dir, os.environ.get("MINIPW_DATA"), HOME_DATA)
     directories = [os.path.expanduser(path) for path in candidates if path]
     for path in directories:

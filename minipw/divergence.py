@@ -2,6 +2,8 @@
 
 import numpy as np
 
+from minipw.backend import array_module
+
 
 def first_nonfinite_layer(network, x):
     """Name of the first parameter whose layer gives values that are not finite.
@@ -11,10 +13,11 @@ def first_nonfinite_layer(network, x):
     network : Network
     x : ndarray of shape (B, *input_shape), finite
     """
+    xp = array_module(x)
     with np.errstate(over="ignore", invalid="ignore"):
         _, caches = network.forward(x)
     for (name, *_), (_, gelu_cache) in zip(network.layers, caches, strict=False):
-        if not np.isfinite(gelu_cache[0]).all():  # the layer's output before its GELU
+        if not xp.isfinite(gelu_cache[0]).all():  # the layer's output before its GELU
             return name
     return "head"
 
@@ -37,3 +40,11 @@ def message(what, network, x, step, rule):
         f"begin again, or from a saved model, with a smaller learning_rate "
         f"({rule.learning_rate / 10:g})"
     )
+
+
+def nonfinite_parameter(network):
+    """Name of the first parameter with a value that is not finite, or None."""
+    for name, value in network.parameters.items():
+        if not array_module(value).isfinite(value).all():
+            return name
+    return None

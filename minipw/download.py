@@ -4,13 +4,13 @@ import contextlib
 import gzip
 import hashlib
 import os
-import sys
 import tempfile
 import threading
 import time
 import zlib
 
 from minipw import InputError
+from minipw.progress import progress_bar
 
 BLOCK = 1 << 16
 STALL = 5.0
@@ -65,20 +65,10 @@ def transfer(response, block, path, digest):
     """
     from http.client import HTTPException
 
-    from tqdm import tqdm
-
     partial, got = f"{path}.{os.getpid()}.part", 0
     length = response.headers.get("Content-Length") or ""
     total = int(length) if length.isdecimal() else None
-    bar = tqdm(
-        total=total,
-        desc=os.path.basename(path),
-        unit="B",
-        unit_scale=True,
-        file=sys.stderr,
-        leave=False,
-        disable=None,
-    )
+    bar = progress_bar(total, "B", desc=os.path.basename(path), unit_scale=True)
     try:
         with response, bar, open(partial, "wb") as file:
             while block:

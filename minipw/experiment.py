@@ -1,15 +1,18 @@
-"""`--exp`: seeds one after the other in this process, each shown as it ends."""
+"""`--exp`: seeds one after the other in this process, or together on a device."""
 
 import json
 import os
 import sys
 from contextlib import nullcontext
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 
-from minipw import figures, report
+from minipw import InputError, figures, report
+from minipw.backend import array_module, device_module, device_text
 from minipw.checkpoint import Keeper, Stopped, StopRequest, path_for
 from minipw.paper import PROTOCOLS, printed_accuracy, released_settings
+from minipw.progress import progress_bar
 from minipw.runs import Store, run_key
 from minipw.train import Run, run
 
@@ -33,25 +36,26 @@ def experiment(args, settings, source, dataset, say):
         The exit status.
     """
     runs, beside = args.runs or 1, paper_number(settings)
-    state, records = Run(settings, args.seed, dataset), []
-    steps = state.total_steps
+    state, records = Run(settings, args.seed, dataset, device_module(args.device)), []
     say(report.settings_text(state, source, dataset.name))
     with open_store(args, settings) as store, StopRequest() as stop:
-        for seed in range(args.seed, args.seed + runs):
-            record = store and store.find(asdict(settings), seed, dataset.identity)
+        seeds = range(args.seed, args.seed + runs)
+        find = partial(store.find, asdict(settings)) if store else lambda *_: None
+        found = {seed: find(seed, dataset.identity) for seed in seeds}
+        missing = [seed for seed in seeds if not found[seed]]
+        perform = together if args.device == "cuda" else one_by_one
+        outcomes = perform(args, state, missing, dataset, store, stop, say)
+        del state
+        for seed in seeds:
+            record = found[seed]
             if record:
                 say(f"seed {seed}: found in {store.path}")
             else:
-                keeper = keeper_for(args, settings, seed, dataset, stop)
                 try:
-                    with progress_bar(steps, args.quiet) as bar:
-                        record = run(settings, seed, dataset, bar, keeper, state)
+                    record = next(outcomes)
                 except Stopped as stopped:
-                    print(f"interrupted at step {stopped}{keeper.advice}", file=sys.stderr)
+                    print(f"interrupted at step {stopped}", file=sys.stderr)
                     return 130
-                if store:
-                    store.append(record)
-            state = None  # it was the first seed's
             records.append(record)
             if args.json:
                 print(json.dumps(record), flush=True)
@@ -67,6 +71,71 @@ def experiment(args, settings, source, dataset, say):
     return 0
 
 
+def one_by_one(args, state, seeds, dataset, store, stop, say):
+    """Do the runs of seeds one after the other, on the CPU.
+
+    Parameters
+    ----------
+    state : Run
+        Of the command's first seed, before its first step.
+    seeds : list of int
+    store : Store or None
+
+    Yields
+    ------
+    dict
+        The record of each seed, stored.
+
+    Raises
+    ------
+    Stopped
+        With the step and what becomes of the run.
+    """
+    settings, steps = state.settings, state.total_steps
+    for seed in seeds:
+        ready = state if state and state.seed == seed else None
+        state = None
+        keeper = keeper_for(args, settings, seed, dataset, stop)
+        try:
+            with progress_bar(steps, " steps", args.quiet) as bar:
+                record = run(settings, seed, dataset, bar, keeper, ready)
+        except Stopped as stopped:
+            raise Stopped(f"{stopped}{keeper.advice}") from None
+        if store:
+            store.append(record)
+        yield record
+
+
+def together(args, state, seeds, dataset, store, stop, say):
+    """Do the runs of seeds on the device, as many at once as fit; see `one_by_one`.
+
+    Raises
+    ------
+    InputError
+        When a run failed; the records of the others are stored before.
+    """
+    from minipw.seeds import run_seeds, seeds_that_fit
+
+    settings, steps, xp = state.settings, state.total_steps, array_module(state.importance["head"])
+    count = min(seeds_that_fit(settings, dataset, xp), max(len(seeds), 1))
+    say(f"  device      {device_text()}; {count} run{'s' * (count > 1)} together")
+    ready = {state.seed: state}
+    state = None
+    new_bar = partial(progress_bar, steps, " steps", args.quiet)
+    try:
+        for done in run_seeds(settings, seeds, dataset, xp, count, new_bar, stop, ready):
+            records = [outcome for _, outcome in done if isinstance(outcome, dict)]
+            for record in records if store else ():
+                store.append(record)
+            for _, outcome in done:
+                if isinstance(outcome, InputError):
+                    raise outcome
+                yield outcome
+    except Stopped as stopped:
+        advice = "the same command does these runs again" if store else "nothing was saved"
+        raise Stopped(f"{stopped} of {count} runs; {advice}") from None
+
+
 def paper_number(settings):
     """The paper's accuracy for the same cell, as text to print beside ours, or ""."""
     cell = (settings.experiment, settings.dataset, settings.multi_head)
@@ -78,7 +147,7 @@ def paper_number(settings):
         10,
         released["epochs"],
     )
-    if printed is None or not same_stream:
+    if printed is None or not same_stream or settings.blur:
         return ""
     released |= PROTOCOLS["released"]
     same = all(getattr(settings, name) == value for name, value in released.items())
@@ -98,17 +167,3 @@ def open_store(args, settings):
         return nullcontext()
     name = f"{settings.experiment}-{Path(settings.dataset).stem}.jsonl"
     return Store(Path(args.out) / name)
-
-
-def progress_bar(steps, quiet):
-    """A bar over the training steps on standard error, if that is a terminal."""
-    from tqdm import tqdm
-
-    return tqdm(
-        total=steps,
-        unit=" steps",
-        disable=quiet or None,
-        leave=False,
-        dynamic_ncols=True,
-        file=sys.stderr,
-    )

@@ -80,6 +80,31 @@ def plot_run(record, heading, path):
     save(plt, figure, [path])
 
 
+def plot_stream(result, path):
+    """Accuracy along one's own stream and that of each class at its end.
+
+    Parameters
+    ----------
+    result : dict from `stream.measure`
+    path : str ending in .png, .svg or .pdf
+    """
+    plt = pyplot()
+    figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4.6), layout="constrained")
+    figure.suptitle(f"{os.path.basename(result['dataset'])}, one pass in its own order")
+    ends, accuracies = zip(*result["curve"], strict=True)
+    left.step([0, *ends], [accuracies[0], *accuracies], color=COLORS[0])
+    left.set(xlabel="samples learned", ylabel="test-then-train accuracy (%)", ylim=(0, 102))
+    left.grid(alpha=0.3)
+    labels, values = zip(*result["class_accuracy"].items(), strict=True)
+    right.barh(range(len(labels)), values, color=COLORS[0])
+    right.set(xlabel="accuracy at the end, on test samples (%)", ylabel="class", xlim=(0, 102))
+    shown = range(0, len(labels), -(-len(labels) // 25))  # no more names than fit
+    right.set_yticks(shown, [labels[n] for n in shown])
+    right.invert_yaxis()
+    right.grid(axis="x", alpha=0.3)
+    save(plt, figure, [path])
+
+
 def save(plt, figure, paths):
     """Write a figure under each of the paths and let it go."""
     try:
@@ -125,7 +150,7 @@ def plot_curves(curves, paths):
     paths : list of str
     """
     plt = pyplot()
-    figure, (left, right) = plt.subplots(1, 2, figsize=(12, 4.6), layout="constrained")
+    figure, (left, right) = plt.subplots(1, 2, figsize=(12, 5.2), layout="constrained")
     names = [name for name in CURVES if name in curves]
     for name, color in zip(names, COLORS, strict=False):
         per_task, curve = curves[name]
@@ -143,5 +168,6 @@ def plot_curves(curves, paths):
     for axes in (left, right):
         axes.set(xlabel="tasks of the stream", ylabel="test accuracy (%)")
         axes.grid(alpha=0.3)
-        axes.legend(fontsize=8, loc="lower left")
+        below = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.14), "ncols": 2}
+        axes.legend(fontsize=8, frameon=False, **below)
     save(plt, figure, paths)

@@ -4,7 +4,7 @@ import argparse
 import math
 import sys
 
-from minipw import __version__
+from minipw import InputError, __version__
 from minipw.paper import PROTOCOLS
 
 DESCRIPTION = """\
@@ -15,6 +15,7 @@ after task, is never told the task, and is tested on all tasks after each.
   python run.py --exp split --head fc --runs 5        five seeds, the dense head
   python run.py --exp split --multi-head --rule s-mas the S-MAS rule, told the task
   python run.py --exp split --dataset digits.npz      your own data
+  python run.py --exp stream --dataset wine.csv --label kind --save-model wine.npz
   python run.py --bench                               how fast, against the floor
 """
 
@@ -84,16 +85,18 @@ def parser():
     what = p.add_argument_group("what is learned")
     what.add_argument(
         "--exp",
-        choices=["split", "permuted", "iid"],
+        choices=["split", "permuted", "iid", "stream"],
         help="split: a few classes a task; permuted: all data, pixels permuted anew a task; "
-        "iid: all data in random order",
+        "iid: all data in random order; stream: the online classifier on the data in their own "
+        "order",
     )
     what.add_argument(
         "--dataset",
         metavar="NAME",
-        help="mnist (default), fashion-mnist, cifar-10, mnist-5k (bundled), or FILE.npz with "
-        "x_train, y_train, x_test, y_test",
+        help="mnist (default), fashion-mnist, cifar-10, mnist-5k (bundled), FILE.npz with "
+        "x_train, y_train, x_test, y_test, or FILE.csv with a header",
     )
+    what.add_argument("--label", metavar="COLUMN", help="of FILE.csv, the column of the classes")
     what.add_argument(
         "--multi-head", action="store_true", help="loss and test see only the task's classes"
     )
@@ -101,6 +104,12 @@ def parser():
         "--classes-per-task", type=whole(1), metavar="N", help="split: classes of a task (2)"
     )
     what.add_argument("--tasks", type=whole(1), metavar="N", help="permuted: permutations (10)")
+    what.add_argument(
+        "--blur",
+        type=real(0),
+        metavar="F",
+        help="split, permuted: tasks run into each other over this share of their length (0)",
+    )
     network = p.add_argument_group("the network")
     network.add_argument("--head", choices=["pairwise", "fc"], help="pairwise unless given")
     network.add_argument(
@@ -151,6 +160,13 @@ def parser():
     run.add_argument(
         "--runs", type=whole(1), metavar="N", help="seeds (1; --paper: the paper's number)"
     )
+    run.add_argument(
+        "--device",
+        choices=["cpu", "cuda"],
+        default="cpu",
+        help="cuda: all seeds of --runs, or of a cell of --paper, together on a GPU; needs CuPy "
+        "(cpu)",
+    )
     run.add_argument("--data-dir", metavar="DIR", help="where data sets lie or are downloaded to")
     run.add_argument(
         "--out", metavar="DIR", help="append each result to DIR; a run found there is not repeated"
@@ -163,6 +179,12 @@ def parser():
         type=whole(1),
         metavar="N",
         help="processes that share the runs of --paper and --tune (one a core)",
+    )
+    run.add_argument(
+        "--save-model", metavar="FILE", help="stream: keep what was learned in FILE (.npz)"
+    )
+    run.add_argument(
+        "--load-model", metavar="FILE", help="stream: go on from what --save-model kept"
     )
     paper = p.add_argument_group("the paper, table by table")
     paper.add_argument(
@@ -193,3 +215,13 @@ def parser():
     paper.add_argument("--cluster", metavar="ADDRESS", help="a dask scheduler, tcp://host:port")
     run.add_argument("--bench", action="store_true", help="time training steps and stop")
     return p
+
+
+def refuse_unused(flags):
+    """Raise InputError for a flag that is given but not used.
+
+    flags : list of (flag, given, used, what it needs)
+    """
+    for flag, given, used, needs in flags:
+        if given and not used:
+            raise InputError(f"{flag} has no effect without {needs}: leave it out")

@@ -17,9 +17,8 @@ from minipw.kernels.pairwise_cpu import (
     WinnerPairs,
     choose_form,
     most_repeats,
-    used_units,
 )
-from minipw.memory import require_memory
+from minipw.memory import require_host_memory
 from minipw.model import PAIRWISE_STD, Network
 from minipw.nn.pairwise import Pairs
 
@@ -125,7 +124,7 @@ def create(architecture, seed, batch_size):
         Its `pair_weights` are those of all classes together.
     seed, batch_size : int
     """
-    require_memory(memory_needed(architecture, batch_size), _what(architecture))
+    require_host_memory(architecture, batch_size)
     rng = generator(seed, BACKBONE)
     parameters = {
         name: he_normal(rng, shape, np.float32) for name, shape, _ in architecture.layers()
@@ -147,7 +146,7 @@ def add_outputs(network, importance, count, seed, batch_size):
     classes = before.classes + count
     weights = before.pair_weights // before.classes * classes
     architecture = replace(before, classes=classes, pair_weights=weights)
-    require_memory(memory_needed(architecture, batch_size), _what(architecture))
+    require_host_memory(architecture, batch_size)
     grown = _with_head(architecture, network.parameters, network, seed, batch_size)
     old = importance["head"].reshape(-1, before.classes)
     new = np.concatenate([old, np.zeros((len(old), count), old.dtype)], axis=1)
@@ -210,48 +209,3 @@ def add_inputs(network, importance, count, seed):
     grown = Network(architecture, network.parameters, network.pairs)
     grown.evaluation_pairs = network.evaluation_pairs
     return grown
-
-
-def unused_units(network, importance):
-    """Units before the head that do nothing.
-
-    Returns
-    -------
-    dict
-        "units": H. "never_won": those whose weights have no importance, since no step
-        changed them (with convolutions: of whole filters; all of them under SGD, which keeps
-        none). "unread": those that no pair joins to an output.
-    """
-    units, pairs = network.architecture.units, network.pairs
-    name, shape, _ = network.layers[-1]
-    idle = ~importance[name].reshape(-1, shape[-1]).any(0)
-    unread = 0 if pairs is None else units - used_units(pairs.i, pairs.j, units).size
-    return {
-        "units": units,
-        "never_won": int(idle.sum()) * (units // shape[-1]),
-        "unread": unread,
-    }
-
-
-def memory_needed(architecture, batch_size):
-    """Bytes that a network, its importance and a training step take at most, estimated."""
-    backbone = sum(int(np.prod(shape, dtype=object)) for _, shape, _ in architecture.layers())
-    units, classes = architecture.units, architecture.classes
-    # float32: weight, importance, two gradients; float64 twice while they are drawn.
-    size = 32 * backbone + 16 * batch_size * (sum(architecture.input_shape) + units)
-    if architecture.head == "fc":
-        return size + 32 * units * classes
-    exist = units * (units - 1) // 2
-    layers = -(-architecture.pair_weights // exist)
-    size += 40 * batch_size * layers * architecture.winners**2 // 2  # products of winners
-    size += (4 + 12 * layers) * exist  # all pairs in their drawn order, and look-up tables
-    # A pair: weight, importance, two gradients, i, j, and what sorts them for the tables.
-    return size + 180 * architecture.pair_weights
-
-
-def _what(architecture):
-    return (
-        f"{architecture.backbone} with {architecture.classes} outputs and inputs of shape "
-        f"{architecture.input_shape}; use a narrower backbone, fewer pair weights or a smaller "
-        "batch"
-    )

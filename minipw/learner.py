@@ -9,6 +9,7 @@ from minipw.architecture import CONVOLUTIONS
 from minipw.rules import update, zero_importance
 from minipw.samples import as_label, as_labels, as_samples, label_array
 from minipw.standardize import Standardizer
+from minipw.unused import unused_units
 
 COPIED_AT_ONCE = 16 << 20
 """Bytes of a call's samples that are converted at a time."""
@@ -200,10 +201,10 @@ class OnlineClassifier:
         return sum(correct) / len(best)
 
     def unused_units(self):
-        """Units before the head that do nothing; see `growth.unused_units`."""
+        """Units before the head that do nothing; see `unused.unused_units`."""
         if self.network is None:
             raise InputError("nothing is learned yet: call partial_fit first")
-        return growth.unused_units(self.network, self.importance)
+        return unused_units(self.network, self.importance, self.rule)
 
     def save(self, path):
         """Replace the file at `path` by one from which `load` goes on bit for bit."""

@@ -5,14 +5,12 @@
 The head is dense ("fc") or pairwise. There are no biases (section 4.1.2).
 """
 
-from dataclasses import replace
-
 import numpy as np
 
 from minipw.architecture import he_normal, sample_pairs
-from minipw.backend import THREADS, array_module
+from minipw.backend import THREADS, array_module, to_module
+from minipw.forms import EVALUATION_BATCH, stacked, with_forms
 from minipw.gradients import Columns, add_gradients
-from minipw.kernels.pairwise_cpu import choose_form, fastest_form
 from minipw.nn.conv import conv2d_backward, conv2d_forward
 from minipw.nn.dense import dense_backward, dense_forward
 from minipw.nn.gelu import gelu_backward, gelu_forward
@@ -25,8 +23,6 @@ from minipw.nn.loss import (
 )
 from minipw.nn.pairwise import Pairs, pairwise_backward, pairwise_forward
 
-EVALUATION_BATCH = 256
-"""Samples that `Network.logits` works on at once."""
 SMALLEST_SHARE = 16
 """Samples of a batch that are worth a thread."""
 PAIRWISE_STD = 0.001  # appendix B
@@ -47,6 +43,8 @@ class Network:
         Those of the pairwise head, with the form that training uses.
     evaluation_pairs : Pairs or None
         The same pairs with the form that `logits` uses.
+    evaluation_batch : int
+        Samples that `logits` works on at once.
     """
 
     def __init__(self, architecture, parameters, pairs=None, batch_size=64):
@@ -55,26 +53,14 @@ class Network:
         self.layers = architecture.layers()
         self.winners = architecture.winners
         self.approximate_gelu = architecture.gelu == "tanh"
-        self.pairs = pairs
-        if pairs is not None and pairs.form is None:
-            sizes = (architecture.units, self.winners, batch_size)
-            form = fastest_form(pairs.i, pairs.j, pairs.classes, *sizes)
-            self.pairs = replace(pairs, form=form)
-        self.evaluation_pairs = self._pairs_for_evaluation()
-
-    def _pairs_for_evaluation(self):
-        """The pairs with the form that is fastest for large batches without a backward."""
-        pairs = self.pairs
-        if pairs is None or pairs.i.ndim > 1:
-            return pairs
-        sizes = (pairs.classes, self.architecture.units, self.winners)
-        chosen = choose_form(pairs.i, pairs.j, *sizes, EVALUATION_BATCH, forward_alone=True)
-        if isinstance(pairs.form, chosen):
-            return pairs
-        return replace(pairs, form=chosen(pairs.i, pairs.j, *sizes[:2]))
+        self.evaluation_batch = EVALUATION_BATCH
+        self.pairs = self.evaluation_pairs = pairs
+        if pairs is not None:
+            xp = array_module(parameters["head"])
+            self.pairs, self.evaluation_pairs = with_forms(pairs, architecture, batch_size, xp)
 
     @classmethod
-    def create(cls, architecture, weights_rng, pairs_rng, dtype=np.float32, batch_size=64):
+    def create(cls, architecture, weights_rng, pairs_rng, dtype=np.float32, batch_size=64, xp=np):
         """A network with the initial parameters of appendix B.
 
         Parameters
@@ -84,6 +70,8 @@ class Network:
         dtype : float32, or float64 for gradient checks
         batch_size : int
             Of the training steps; the fastest form of the head depends on it.
+        xp : module
+            numpy or cupy. What is drawn on the host is the same for both.
         """
         units, classes = architecture.units, architecture.classes
         _ = architecture.winners  # refuse a bad density before anything is drawn
@@ -99,21 +87,21 @@ class Network:
             parameters["head"] = (PAIRWISE_STD * weights_rng.standard_normal(i.size)).astype(dtype)
         else:
             parameters["head"] = he_normal(weights_rng, (units, classes), dtype)
+        parameters = {name: to_module(xp, value) for name, value in parameters.items()}
         return cls(architecture, parameters, pairs, batch_size)
 
     @classmethod
     def stack(cls, networks):
         """R networks of one architecture as one with a leading axis R."""
         first = networks[0]
+        xp = array_module(first.parameters["head"])
         parameters = {
-            name: np.stack([network.parameters[name] for network in networks])
+            name: xp.stack([network.parameters[name] for network in networks])
             for name in first.parameters
         }
         pairs = None
         if first.pairs is not None:
-            i = np.stack([network.pairs.i for network in networks])
-            j = np.stack([network.pairs.j for network in networks])
-            pairs = Pairs(i, j, first.pairs.classes)
+            pairs = stacked([network.pairs for network in networks], xp)
         return cls(first.architecture, parameters, pairs)
 
     @property
@@ -262,8 +250,8 @@ class Network:
         axis = x.ndim - len(self.architecture.input_shape) - 1
         rows = (slice(None),) * axis
         batches = [
-            slice(start, start + EVALUATION_BATCH)
-            for start in range(0, x.shape[axis], EVALUATION_BATCH)
+            slice(start, start + self.evaluation_batch)
+            for start in range(0, x.shape[axis], self.evaluation_batch)
         ]
         parts = THREADS.map(lambda batch: self.forward(x[(*rows, batch)], False)[0], batches)
         return array_module(x).concatenate(parts, axis=-2)

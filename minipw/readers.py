@@ -1,9 +1,10 @@
-"""The file formats: IDX, CIFAR-10 records and .npz, read into arrays and checked.
+"""The file formats: IDX, CIFAR-10 records, .npz and .csv, read into arrays and checked.
 
 Every check ends in an InputError of one line.
 """
 
 import contextlib
+import csv
 import gzip
 import hashlib
 import math
@@ -180,13 +181,21 @@ def npz_labels(where, y, count):
 
 
 def read_npz(path):
-    """Arrays x_train, y_train, x_test and y_test of a .npz file, in this order."""
+    """Arrays of a .npz file.
+
+    Returns
+    -------
+    x_train, y_train, x_test, y_test : ndarray
+    tasks : two int64 ndarray of shape (N,) and (M,), or (None, None)
+        task_train and task_test, where the file has them.
+    """
     path, arrays = os.fspath(path), {}
     with reading(path), open(path, "rb") as file:
         require(zipfile.is_zipfile(file), path, "is not a whole .npz file", SAVE)
         file.seek(0)
         with np.load(file, allow_pickle=False) as archive:
-            for key in ("x_train", "y_train", "x_test", "y_test"):
+            tasks = [key for key in ("task_train", "task_test") if key in archive]
+            for key in ("x_train", "y_train", "x_test", "y_test", *tasks):
                 require(key in archive, path, f"{key} is missing", SAVE)
                 with reading(f"{path}: {key}"):
                     arrays[key] = np.asarray(archive[key])
@@ -199,4 +208,67 @@ def read_npz(path):
     require(alike, f"{path}: x_test", fault, SAVE)
     y_train = npz_labels(f"{path}: y_train", arrays["y_train"], len(x_train))
     y_test = npz_labels(f"{path}: y_test", arrays["y_test"], len(x_test))
-    return x_train, y_train, x_test, y_test
+    if not tasks:
+        return x_train, y_train, x_test, y_test, (None, None)
+    require(len(tasks) == 2, path, f"has {tasks[0]} alone", "save task_train and task_test")
+    train = npz_labels(f"{path}: task_train", arrays["task_train"], len(x_train))
+    test = npz_labels(f"{path}: task_test", arrays["task_test"], len(x_test))
+    return x_train, y_train, x_test, y_test, (train, test)
+
+
+def read_csv(path, label):
+    """Features and classes of a .csv file with a header line.
+
+    Parameters
+    ----------
+    path : str
+    label : str
+        The column that holds the classes, any text; all others must hold numbers.
+
+    Returns
+    -------
+    x : float32 ndarray of shape (N, D)
+    classes : list of N str
+    """
+    path, rows, classes = os.fspath(path), [], []
+    with reading(path), open(path, newline="", encoding="utf-8-sig") as file:
+        delimiter = max(",;\t", key=file.readline().count)
+        file.seek(0)
+        lines = csv.reader(file, delimiter=delimiter)
+        header = [name.strip() for name in next(lines, [])]
+        names = f"the columns are {', '.join(header[:8])}{', ...' * (len(header) > 8)}"
+        require(label in header, path, f"has no column {label!r}", names)
+        require(header.count(label) == 1, path, f"has several columns {label!r}", "rename one")
+        require(len(header) > 1, path, "has no column beside the label", "add features")
+        column = header.index(label)
+        for line in filter(None, lines):
+            where = f"{path}, line {lines.line_num}"
+            fault = f"has {len(line)} values, not {len(header)}"
+            require(len(line) == len(header), where, fault, "mend the line")
+            classes.append(line.pop(column).strip())
+            require(classes[-1], where, "has no label", "fill it in or remove the line")
+            rows.append(csv_numbers(where, line, header[:column] + header[column + 1 :]))
+    require(rows, path, "holds no samples", "add lines under the header")
+    return np.array(rows), classes
+
+
+def csv_numbers(where, line, names):
+    """The float32 values of a line, shape (D,)."""
+    with np.errstate(over="ignore"):
+        try:
+            values = np.array(line, np.float64).astype(np.float32)
+        except ValueError:
+            values = np.array([number_or_nan(text) for text in line], np.float32)
+    if not np.isfinite(values).all():
+        n = int(np.argmin(np.isfinite(values)))
+        fault = f"{line[n]!r} in column {names[n]!r} is no finite number"
+        require(False, where, fault, "write numbers alone, and no empty fields")
+    return values
+
+
+def number_or_nan(text):
+    """A text as a float; NaN when it is no number."""
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan

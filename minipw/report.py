@@ -1,6 +1,7 @@
 """What a person reads of a run: its settings and its results."""
 
 from minipw.metrics import mean_and_interval
+from minipw.unused import unused_lines
 
 DATASET_NAMES = {"mnist": "MNIST", "fashion-mnist": "Fashion-MNIST", "cifar-10": "CIFAR-10"}
 RULE_NAMES = {"adagrad": "Adagrad", "s-mas": "S-MAS", "sgd": "SGD"}
@@ -12,6 +13,8 @@ def title(settings, dataset_name):
     experiment = {"split": "Split", "permuted": "Permuted", "iid": "IID"}[settings.experiment]
     rule = RULE_NAMES[settings.rule]
     name = DATASET_NAMES.get(dataset_name, dataset_name)
+    if settings.blur:
+        mode += f", blurred over {settings.blur:g} of a task"
     return f"{experiment} {name}, {mode}: {settings.backbone}, {settings.head} head, {rule}"
 
 
@@ -78,6 +81,7 @@ def result_text(record, beside=""):
         f"online (test-then-train) {record['online_accuracy']:.2f} %, {record['steps']:,} steps "
         f"in {record['seconds']:.1f} s with all tests ({rate:.0f} steps/s)"
     )
+    lines += [f"note: {line}" for line in unused_lines(record.get("unused_units"))]
     if record["note"]:
         lines.append(f"note: {record['note']}")
     return "\n".join(lines)

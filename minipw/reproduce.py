@@ -1,15 +1,21 @@
 """`--paper`: the runs behind a table or figure, done where the store lacks them."""
 
+import statistics
 import sys
 from dataclasses import asdict
 from pathlib import Path
 
+import numpy as np
+
 from minipw import InputError, datasets, report
+from minipw.backend import device_module, device_text
 from minipw.bench import step_operations
 from minipw.checkpoint import StopRequest
 from minipw.metrics import mean_and_interval
 from minipw.paper.cells import cells, select
+from minipw.progress import progress_bar
 from minipw.runs import Store, run_key
+from minipw.seeds import execute_together
 from minipw.settings import resolve
 from minipw.workers import Item, SharedLane, execute, process_lanes
 
@@ -64,21 +70,34 @@ class Plan:
         """All records of the opened stores."""
         return [record for store in self.stores.values() for record in store.records]
 
-    def expected_seconds(self):
-        """Seconds that one worker needs for a run, by its settings.
+    def measured(self, device):
+        """The records of runs done on a device, "cpu" or "cuda"."""
+        return [r for r in self.records() if r.get("device", "cpu") == device]
+
+    def expected_seconds(self, device="cpu"):
+        """Seconds that one worker, or the device, needs for a run, by its settings.
 
         The mean of the runs done so far with the same settings; where there are none,
-        the estimate, scaled as the other runs turned out.
+        the estimate, scaled as it turned out for runs of the same network and head, of
+        the same head, or of any kind.
         """
+        keys = {s: run_key(asdict(s), None, s.dataset) for s in self.sizes}
         measured = {}
-        for record in self.records():
+        for record in self.measured(device):
             key = run_key(record["settings"], None, record["dataset"])
             measured.setdefault(key, []).append(record["seconds"])
         means = {key: sum(seconds) / len(seconds) for key, seconds in measured.items()}
-        keys = {s: run_key(asdict(s), None, s.dataset) for s in self.sizes}
-        pairs = [(means[key], self.sizes[s]) for s, key in keys.items() if key in means]
-        scale = sum(a for a, _ in pairs) / sum(b for _, b in pairs) if pairs else 1.0
-        return {s: means.get(key, scale * self.sizes[s]) for s, key in keys.items()}
+        ratios = {}
+        for settings, key in keys.items():
+            if key in means:
+                for kind in kinds(settings):
+                    ratios.setdefault(kind, []).append(means[key] / self.sizes[settings])
+        return {
+            s: means.get(key)
+            or self.sizes[s]
+            * next((statistics.mean(ratios[kind]) for kind in kinds(s) if kind in ratios), 1.0)
+            for s, key in keys.items()
+        }
 
     def close(self):
         """Close the stores."""
@@ -86,15 +105,23 @@ class Plan:
             store.close()
 
 
+def kinds(settings):
+    """What runs may have in common that take alike, the closest likeness first."""
+    return (settings.backbone, settings.head), (settings.head,), ()
+
+
 def estimated_seconds(settings, dataset):
     """A rough guess of a run's time on one core, before anything was measured."""
-    architecture = settings.architecture(dataset)
+    architecture, batch = settings.architecture(dataset), settings.batch_size
     tasks = settings.tasks if settings.experiment == "permuted" else 1
-    steps = tasks * settings.epochs * len(dataset.y_train) / settings.batch_size
-    products = step_operations(architecture, settings.batch_size, settings.rule) / 1e11
-    pairs = settings.batch_size * architecture.winners**2 / 2 * (settings.head == "pairwise")
-    update = 1.5e-9 * (settings.pair_weights or 0)
-    return steps * 1.3 * (1e-3 + products + 2e-8 * pairs + update)
+    steps = tasks * settings.epochs * len(dataset.y_train) / batch
+    seconds = 1e-3 + step_operations(architecture, batch, settings.rule) / 5e10
+    if settings.head == "pairwise":
+        weights, share = architecture.pair_weights, architecture.winners / architecture.units
+        by_winners = batch * architecture.winners**2 / 2
+        by_list = weights * (batch / 64 + 2.5 * batch * share**2)
+        seconds += 2.5e-8 * min(by_winners, by_list) + 1.5e-9 * weights
+    return steps * seconds
 
 
 def duration(seconds):
@@ -128,52 +155,59 @@ def reproduce(args):
 
 def work_off(plan, args):
     """Do the plan's runs, the longest first; returns the failed ones and whether stopped."""
-    expected = plan.expected_seconds()
+    xp = device_module(args.device)
+    expected = plan.expected_seconds(args.device)
     plan.items.sort(key=lambda item: -expected[item.settings])
-    total = sum(expected[item.settings] for item in plan.items)
-    lanes, on_stop = open_lanes(args, len(plan.items))
-    count = max(len(lanes), 1)
-    print(
-        f"{len(plan.cells)} cells, {len(plan.items)} runs to do, about {duration(total / count)} "
-        f"with {count} worker{'s' * (count > 1)}",
-        flush=True,
-    )
+    lanes, on_stop, where = [], lambda: None, f" on {device_text()}" if xp is not np else ""
+    if xp is np:
+        lanes, on_stop = open_lanes(args, len(plan.items))
+        where = f" with {max(len(lanes), 1)} worker{'s' * (len(lanes) > 1)}"
+
+    def time_for(items):
+        """How long runs take, as text; nothing before one was measured on a device."""
+        if xp is not np and not plan.measured(args.device):
+            return ""
+        expected = plan.expected_seconds(args.device)
+        seconds = sum(expected[item.settings] for item in items) / max(len(lanes), 1)
+        return f"about {duration(seconds)}"
+
+    parts = (f"{len(plan.cells)} cells", f"{len(plan.items)} runs to do", time_for(plan.items))
+    print(", ".join(filter(None, parts)) + where, flush=True)
     left = dict.fromkeys(plan.items)
 
     def keep(item, record):
         del left[item]
         plan.store(args.out, item.settings).append(record)
-        expected = plan.expected_seconds()
-        seconds = sum(expected[item.settings] for item in left) / count
-        return f"about {duration(seconds)} left"
+        return f"{time_for(left)} left"
 
-    return work_items(plan.items, lanes, on_stop, args.quiet, keep, left.pop)
+    return work_items(plan.items, lanes, on_stop, args.quiet, keep, left.pop, xp)
 
 
-def work_items(items, lanes, on_stop, quiet, keep, give_up=lambda item: None):
+def work_items(items, lanes, on_stop, quiet, keep, give_up=lambda item: None, xp=np):
     """Do runs under one progress bar.
 
     Parameters
     ----------
     items : list of Item
-    lanes, on_stop : from `open_lanes`
+    lanes, on_stop : from `open_lanes`; unused on a device
     quiet : bool
     keep : callable of an item and its record
         Stores it; what it returns is shown beside the bar.
     give_up : callable of an item
         Told of a run that failed.
+    xp : module
+        Of a device: the seeds of the same settings are trained together there.
 
     Returns
     -------
     failed : list of Item
     stopped : bool
     """
-    from tqdm import tqdm
-
     failed = []
-    bar = tqdm(total=len(items), unit=" runs", disable=quiet or None, file=sys.stderr)
+    bar = progress_bar(len(items), " runs", quiet, leave=True)
     with StopRequest(on_stop) as stop, bar:
-        for item, outcome in execute(items, lanes, stop):
+        done = execute(items, lanes, stop) if xp is np else execute_together(items, xp, stop)
+        for item, outcome in done:
             if isinstance(outcome, Exception):
                 failed.append(item)
                 give_up(item)

@@ -14,11 +14,10 @@ gradient may come as `Columns`: the entries outside need no visit.
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from minipw import require_choice
-from minipw.backend import BLOCK, THREADS, array_module, blocks
+from minipw.backend import BLOCK, THREADS, array_module, blocks, has_kernels
 from minipw.gradients import Columns
+from minipw.kernels import update_gpu
 
 EPSILON = 1e-6
 
@@ -75,6 +74,8 @@ def update(rule, theta, omega, gradient):
 
 def _update_array(rule, theta, omega, gradient):
     xp, step = array_module(theta), STEPS[rule.name]
+    if has_kernels(xp):
+        return update_gpu.update(rule, theta, omega, gradient, EPSILON)
     theta, omega = _flat(theta), _flat(omega)
     gradient = gradient.reshape(*gradient.shape[: rule.needs_output_norm], -1)
 
@@ -131,4 +132,4 @@ STEPS = {"sgd": sgd, "adagrad": adagrad, "s-mas": smas}
 
 def zero_importance(parameters):
     """Omega before the first step: zeros in the shape of every parameter."""
-    return {name: np.zeros_like(value) for name, value in parameters.items()}
+    return {name: array_module(value).zeros_like(value) for name, value in parameters.items()}

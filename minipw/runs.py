@@ -6,9 +6,14 @@ import json
 import os
 from pathlib import Path
 
+try:
+    import fcntl
+except ImportError:  # not on every system
+    fcntl = None
+
 from minipw import InputError
+from minipw.record import RECORD_FORMAT
 from minipw.settings import Settings
-from minipw.train import RECORD_FORMAT
 
 DEFAULTS = {
     field.name: field.default
@@ -28,11 +33,57 @@ def run_key(settings, seed, dataset):
     return json.dumps([{**DEFAULTS, **settings}, seed, dataset], sort_keys=True)
 
 
+def record_key(record):
+    """`run_key` of a stored run."""
+    data = f"{record['dataset']} {record.get('digest', '')}".rstrip()
+    return run_key(record["settings"], record["seed"], data)
+
+
+def read(path):
+    """The records of a store that another process may be writing, as a list of dict.
+
+    A last line without its end is left out. Joined stores may share runs: of two
+    records of one run the last is taken.
+
+    Raises
+    ------
+    InputError
+        When a line is no record of this format.
+    """
+    try:
+        content = Path(path).read_bytes()
+    except OSError as error:
+        raise InputError(f"cannot read results in {path}: {error.strerror}") from None
+    return list(_parse(path, content).values())
+
+
+def _parse(path, content):
+    """Records by their keys, of the whole lines of a store's content."""
+    known = {}
+    for number, line in enumerate(content[: content.rfind(b"\n") + 1].splitlines(), start=1):
+        try:
+            record = json.loads(line)
+            if record["format"] != RECORD_FORMAT:
+                raise InputError(
+                    f"{path}, line {number}: a result of format {record['format']}, this "
+                    f"version reads {RECORD_FORMAT}; choose another --out"
+                )
+            known[record_key(record)] = record
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            if isinstance(error, InputError):
+                raise
+            raise InputError(
+                f"{path}, line {number}: not a result of minipw; choose another --out"
+            ) from None
+    return known
+
+
 class Store:
-    """Finished runs in a JSON-lines file, for one writing process.
+    """Finished runs in a JSON-lines file, for one writing process at a time.
 
     Two stores join with `cat`. A last line that an interrupted write left without its
-    end is cut off when the store is opened.
+    end is cut off when the store is opened. While it is open, no other process can open
+    it; `read` needs no such right.
 
     Parameters
     ----------
@@ -41,8 +92,8 @@ class Store:
     Raises
     ------
     InputError
-        When the file cannot be written, or holds a line that is no record of this
-        format.
+        When the file cannot be written, is open elsewhere, or holds a line that is no
+        record of this format.
     """
 
     def __init__(self, path):
@@ -55,42 +106,34 @@ class Store:
                 f"cannot write results to {self.path}: {error.strerror}; choose another --out"
             ) from None
         try:
-            self.records = self._read()
+            self._lock()
+            self._known = self._read()
         except InputError:
             self.close()
             raise
-        self._known = {self._key(record): record for record in self.records}
-        self.records = list(self._known.values())  # joined stores may share runs
+        self.records = list(self._known.values())
+
+    def _lock(self):
+        """Keep other processes from writing; the lock goes with the open file."""
+        if fcntl is None:
+            return
+        try:
+            fcntl.flock(self.file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise InputError(
+                f"{self.path} is in use by another process: wait for it, or choose another "
+                "--out (stores join with cat)"
+            ) from None
+        except OSError:  # a file system without locks
+            pass
 
     def _read(self):
         self.file.seek(0)
         content = self.file.read()
-        whole = content[: content.rfind(b"\n") + 1]
-        records = []
-        for number, line in enumerate(whole.splitlines(), start=1):
-            try:
-                record = json.loads(line)
-                if record["format"] != RECORD_FORMAT:
-                    raise InputError(
-                        f"{self.path}, line {number}: a result of format {record['format']}, this "
-                        f"version reads {RECORD_FORMAT}; choose another --out"
-                    )
-                self._key(record)
-            except (ValueError, KeyError, TypeError) as error:
-                if isinstance(error, InputError):
-                    raise
-                raise InputError(
-                    f"{self.path}, line {number}: not a result of minipw; choose another --out"
-                ) from None
-            records.append(record)
-        if len(whole) < len(content):
-            self.file.truncate(len(whole))
-        return records
-
-    @staticmethod
-    def _key(record):
-        data = f"{record['dataset']} {record.get('digest', '')}".rstrip()
-        return run_key(record["settings"], record["seed"], data)
+        known, whole = _parse(self.path, content), content.rfind(b"\n") + 1
+        if whole < len(content):
+            self.file.truncate(whole)
+        return known
 
     def find(self, settings, seed, dataset):
         """The record of a run that was done before, or None.
@@ -115,7 +158,7 @@ class Store:
             self._cut(start)
             raise InputError(f"cannot write to {self.path}: {error.strerror}") from None
         self.records.append(record)
-        self._known[self._key(record)] = record
+        self._known[record_key(record)] = record
 
     def _cut(self, size):
         """Take back a line that was not written whole, as far as the disk lets us."""

@@ -29,6 +29,10 @@ class Settings:
         Steps between two points of the learning curve; 0 draws none.
     held_out : float in [0, 1)
         Share of the training set that is tested on, instead of the test set.
+    label : str or None
+        Column of a .csv file that holds the classes.
+    blur : float in [0, 1]
+        Share of a task's length over which it runs into the next, as in `streams.blur`.
     """
 
     experiment: str
@@ -52,6 +56,8 @@ class Settings:
     gelu: str = "tanh"
     evaluate_every: int = 0
     held_out: float = 0.0
+    label: str | None = None
+    blur: float = 0.0
 
     def __post_init__(self):
         require_choice("experiment", self.experiment, EXPERIMENTS)
@@ -60,6 +66,10 @@ class Settings:
         for name in ("batch_size", "epochs", "classes_per_task", "tasks"):
             if getattr(self, name) < 1:
                 raise InputError(f"{name} is {getattr(self, name)}: use at least 1")
+        if not 0 <= self.blur <= 1:
+            raise InputError(f"blur is {self.blur}: use a share of a task from 0 to 1")
+        if self.blur and self.epochs > 1:
+            raise InputError("a stream with blurred boundaries has one pass: use --epochs 1")
         if not self.learning_rate > 0:
             raise InputError(f"learning_rate is {self.learning_rate}: use a number above 0")
 

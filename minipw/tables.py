@@ -10,7 +10,7 @@ from minipw import InputError, figures
 from minipw.metrics import mean_and_interval
 from minipw.paper.cells import OUTLINES, cells
 from minipw.report import with_error
-from minipw.runs import Store, run_key
+from minipw.runs import read, run_key
 from minipw.settings import resolve
 
 PAPER_ERROR = 0.4
@@ -77,10 +77,9 @@ def read_records(folder):
         raise InputError(f"{folder} holds no results: run --paper first, or give --out")
     found = {}
     for path in paths:
-        with Store(path) as store:
-            for record in store.records:
-                key = run_key(record["settings"], None, record["dataset"])
-                found.setdefault(key, {})[record["seed"]] = record
+        for record in read(path):
+            key = run_key(record["settings"], None, record["dataset"])
+            found.setdefault(key, {})[record["seed"]] = record
     return {key: [by_seed[seed] for seed in sorted(by_seed)] for key, by_seed in found.items()}
 
 

@@ -2,23 +2,23 @@
 
 import math
 import time
-from dataclasses import asdict
 from itertools import islice
 
 import numpy as np
 
-from minipw import InputError, __version__, metrics
-from minipw.backend import THREADS
+from minipw import InputError
+from minipw.backend import array_module, to_module
+from minipw.divergence import first_nonfinite_layer, nonfinite_parameter
+from minipw.memory import require_host_memory
 from minipw.model import Network
 from minipw.nn.loss import mask_logits
+from minipw.record import result
 from minipw.rules import update, zero_importance
-from minipw.streams import EXPERIMENTS, seed_generators
+from minipw.streams import inputs, seed_generators, tasks_for
 
 LOADED_AT_ONCE = 2000
 CURVE_SAMPLES = 2000
 """Test images a task that each point of a learning curve is measured on."""
-RECORD_FORMAT = 1
-"""Of the record of a run, in case a later one differs."""
 
 
 class Run:
@@ -34,12 +34,16 @@ class Run:
         Samples of the first epochs, and those predicted correctly before the update.
     tasks_done, batches_done : int
         Whole tasks, and batches of the next one.
+    loaded_at_once : int
+        Test images that are made ready together.
 
     Parameters
     ----------
     settings : Settings
     seed : int
     dataset : Dataset
+    xp : module
+        numpy or cupy: where the network lives.
 
     Raises
     ------
@@ -47,35 +51,25 @@ class Run:
         When the settings do not fit the data.
     """
 
-    def __init__(self, settings, seed, dataset):
+    def __init__(self, settings, seed, dataset, xp=np):
         if settings.held_out:
             dataset = dataset.hold_out(settings.held_out)
         self.settings, self.seed, self.dataset = settings, seed, dataset
         generators = seed_generators(seed)
         self.samples = generators["samples"]
+        architecture = settings.architecture(dataset)
+        if xp is np:
+            require_host_memory(architecture, settings.batch_size)
         self.network = Network.create(
-            settings.architecture(dataset),
-            generators["weights"],
-            generators["pairs"],
+            architecture,
+            *(generators["weights"], generators["pairs"]),
             batch_size=settings.batch_size,
+            xp=xp,
         )
         self.importance = zero_importance(self.network.parameters)
         self.rule = settings.learning_rule()
-        self.tasks = EXPERIMENTS[settings.experiment](
-            dataset, generators["tasks"], settings.classes_per_task, settings.tasks
-        )
-        for task in self.tasks:
-            if task.train.size == 0 or task.test.size == 0:
-                part = "test" if task.train.size else "training"
-                raise InputError(
-                    f"task '{task.name}' has no {part} samples: use more --classes-per-task"
-                )
-        smallest = min(self.tasks, key=lambda task: task.train.size)
-        if smallest.train.size < settings.batch_size:
-            raise InputError(
-                f"batch size {settings.batch_size} is more than the {smallest.train.size} training "
-                f"samples of task '{smallest.name}': use --batch-size {smallest.train.size} or less"
-            )
+        self.tasks = tasks_for(settings, dataset, generators["tasks"])
+        self.loaded_at_once = LOADED_AT_ONCE
 
         self.matrix, self.curve = [], []
         self.steps = self.seen = self.correct = self.tasks_done = self.batches_done = 0
@@ -99,27 +93,66 @@ class Run:
         after_step : callable of this run
             Called after every step and every test; may raise to leave.
         """
+        for task, batches in self.stretches(after_step):
+            for rows in batches:
+                self.count(1, self.step(task, rows, self.steps + 1))
+                after_step(self)
+
+    def stretches(self, after_test):
+        """The rest of the stream, in stretches between which nothing is measured.
+
+        Between two of them this generator measures what is due. Whoever takes a stretch
+        trains on it and calls `count` before asking for the next one.
+
+        Parameters
+        ----------
+        after_test : callable of this run
+            Called after every test.
+
+        Yields
+        ------
+        task : Task
+        batches : list of int ndarray of shape (B,)
+            Of one epoch.
+        """
         if not self.matrix:
-            self.matrix.append(self.evaluate(after_step))
+            self.matrix.append(self.evaluate(after_test))
+        every = self.settings.evaluate_every
         while self.tasks_done < len(self.tasks):
             task = self.tasks[self.tasks_done]
             if self.samples_state is None:
                 self.samples_state = self.samples.bit_generator.state
             batches = task.batches(self.samples, self.settings.batch_size, self.settings.epochs)
-            for rows in islice(batches, self.batches_done, None):
-                correct = self.step(task, rows, self.steps + 1)
-                if self.batches_done < task.steps(self.settings.batch_size, epochs=1):
-                    self.seen += rows.size
-                    self.correct += correct
-                self.steps += 1
-                self.batches_done += 1
-                if self.settings.evaluate_every and self.steps % self.settings.evaluate_every == 0:
-                    seen = self.tasks[: self.tasks_done + 1]
-                    point = [self.accuracy(task, CURVE_SAMPLES) for task in seen]
-                    self.curve.append([self.steps, point])
-                after_step(self)
-            self.matrix.append(self.evaluate(after_step))
+            batches = list(islice(batches, self.batches_done, None))
+            self._point_of_curve()
+            while batches:
+                size = task.steps(self.settings.batch_size, epochs=1)
+                size -= self.batches_done % size
+                if every:
+                    size = min(size, every - self.steps % every)
+                yield task, batches[:size]
+                del batches[:size]
+                self._point_of_curve()
+            self.check_weights()
+            self.matrix.append(self.evaluate(after_test))
             self.tasks_done, self.batches_done, self.samples_state = self.tasks_done + 1, 0, None
+
+    def count(self, steps, correct):
+        """Take note of so many steps of one epoch and their correct predictions."""
+        epoch = self.tasks[self.tasks_done].steps(self.settings.batch_size, epochs=1)
+        if self.batches_done < epoch:
+            self.seen += steps * self.settings.batch_size
+            self.correct += correct
+        self.steps += steps
+        self.batches_done += steps
+
+    def _point_of_curve(self):
+        """Measure a point of the learning curve if one is due and not there yet."""
+        every = self.settings.evaluate_every
+        measured = self.curve[-1][0] if self.curve else 0
+        if every and self.steps % every == 0 and self.steps > measured:
+            seen = self.tasks[: self.tasks_done + 1]
+            self.curve.append([self.steps, [self.accuracy(task, CURVE_SAMPLES) for task in seen]])
 
     def step(self, task, rows, number):
         """Test on a batch, then train on it.
@@ -136,35 +169,40 @@ class Run:
         correct : int
             Samples predicted correctly before the update.
         """
-        x = task.inputs(self.dataset, self.dataset.x_train[rows])
-        labels, mask = self.dataset.y_train[rows], self.mask(task)
+        x, labels, classes = task.training_batch(self.dataset, rows)
+        mask = classes if self.settings.multi_head else None
         loss, logits, gradients = self.network.loss_gradients(
             x, labels, self.rule, mask, self.settings.class_mask
         )
         if not math.isfinite(loss):
-            raise InputError(self._divergence(x, number))
+            raise InputError(self.divergence(x, number))
         for name, gradient in gradients.items():
             update(self.rule, self.network.parameters[name], self.importance[name], gradient)
         return int((self.predict(logits, mask) == labels).sum())
 
     def predict(self, logits, mask):
-        """Classes of the largest logits, of the task's classes alone in multi-head."""
+        """Classes of the largest logits, among those of the mask in multi-head."""
         return mask_logits(logits, mask, self.settings.class_mask).argmax(-1)
 
-    def _divergence(self, x, number):
-        """Where the first value that is not finite is, and what to do."""
-        if not np.isfinite(x).all():
+    def divergence(self, x, number):
+        """Where the first value that is not finite is, and what to do.
+
+        x : ndarray of shape (B, *input_shape)
+        number : int, of the step
+        """
+        if not array_module(x).isfinite(x).all():
             return f"step {number}: the input holds values that are not finite: clean the data"
-        _, caches = self.network.forward(x)
-        outputs = {  # of each layer before its GELU
-            name: gelu_cache[0]
-            for (name, *_), (_, gelu_cache) in zip(self.network.layers, caches, strict=False)
-        }
-        layer = next((name for name, y in outputs.items() if not np.isfinite(y).all()), "head")
-        return (
-            f"the loss is not finite at step {number}, first in layer {layer}: "
-            f"use a smaller learning rate (--learning-rate {self.settings.learning_rate / 10:g})"
-        )
+        layer = first_nonfinite_layer(self.network, x)
+        return f"the loss is not finite at step {number}, first in layer {layer}: {self._advice()}"
+
+    def _advice(self):
+        return f"use a smaller learning rate (--learning-rate {self.settings.learning_rate / 10:g})"
+
+    def check_weights(self):
+        """Raise InputError when a weight is not finite; asked for between tasks."""
+        if name := nonfinite_parameter(self.network):
+            what = f"layer {name} holds weights that are not finite after step {self.steps}"
+            raise InputError(f"{what}: {self._advice()}")
 
     def evaluate(self, after_step=None):
         """Accuracy on every task's test images, per cent: list of T float."""
@@ -180,13 +218,17 @@ class Run:
         test = task.test
         if count is not None and count < test.size:
             test = test[np.linspace(0, test.size - 1, count).astype(int)]
+        data, xp = self.dataset, array_module(self.dataset.x_test)
+        mask, permutation = self.mask(task), task.permutation
+        mask = None if mask is None else to_module(xp, mask)
+        permutation = None if permutation is None else to_module(xp, permutation)
         correct = 0
-        for start in range(0, test.size, LOADED_AT_ONCE):
-            rows = test[start : start + LOADED_AT_ONCE]
-            x = task.inputs(self.dataset, self.dataset.x_test[rows])
-            predicted = self.predict(self.network.logits(x), self.mask(task))
-            correct += int((predicted == self.dataset.y_test[rows]).sum())
-        return 100 * correct / test.size
+        for start in range(0, test.size, self.loaded_at_once):
+            rows = to_module(xp, test[start : start + self.loaded_at_once])
+            x = inputs(data, data.x_test.take(rows, axis=0), permutation)
+            predicted = self.predict(self.network.logits(x), mask)
+            correct = correct + (predicted == data.y_test[rows]).sum()
+        return 100 * int(correct) / test.size
 
     def state(self):
         """Everything that the rest of the run depends on and its seed does not say.
@@ -255,46 +297,3 @@ def run(settings, seed, dataset, progress=None, keeper=None, state=None):
     if keeper is not None:
         keeper.finish()
     return record
-
-
-def result(state, seconds):
-    """The record of a finished run, as JSON can hold it."""
-    a = np.array(state.matrix)
-    return {
-        "format": RECORD_FORMAT,
-        "settings": asdict(state.settings),
-        "seed": state.seed,
-        "dataset": state.dataset.name,
-        "digest": state.dataset.digest,
-        "note": state.dataset.note,
-        "device": "cpu",
-        "threads": THREADS.count,
-        "parameters": state.network.parameter_count,
-        "accuracy": metrics.overall_accuracy(a, [task.test.size for task in state.tasks]),
-        "average_accuracy": metrics.average_accuracy(a),
-        "tasks": [task.name for task in state.tasks],
-        "task_accuracy": state.matrix[-1],
-        "accuracy_matrix": state.matrix,
-        "curve": state.curve,
-        "forgetting": metrics.forgetting(a),
-        "backward_transfer": metrics.backward_transfer(a),
-        "forward_transfer": metrics.forward_transfer(a),
-        "online_accuracy": metrics.online_accuracy(state.correct, state.seen),
-        "steps": state.steps,
-        "seconds": seconds,
-        "versions": versions(),
-    }
-
-
-def versions():
-    """Versions of what a result depends on."""
-    import platform
-
-    import scipy
-
-    return {
-        "minipw": __version__,
-        "python": platform.python_version(),
-        "numpy": np.__version__,
-        "scipy": scipy.__version__,
-    }

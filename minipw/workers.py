@@ -84,11 +84,11 @@ def should_stop():
 
 
 @cache
-def dataset_of(name, data_dir):
+def dataset_of(name, data_dir, label=None):
     """A data set, read once a process."""
     from minipw import datasets
 
-    return datasets.load(name, data_dir=data_dir)
+    return datasets.load(name, data_dir=data_dir, label=label)
 
 
 def perform(item):
@@ -105,7 +105,7 @@ def perform(item):
     keep_freed_memory()
     path = item.checkpoints and path_for(item.checkpoints, item.key)
     keeper = Keeper(path, item.key, should_stop)
-    dataset = dataset_of(item.settings.dataset, item.data_dir)
+    dataset = dataset_of(item.settings.dataset, item.data_dir, item.settings.label)
     with _at_work if _stop_flag else nullcontext():
         try:
             return run(item.settings, item.seed, dataset, keeper=keeper)

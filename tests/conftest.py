@@ -1,15 +1,19 @@
 """Fixtures that several test files share."""
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+import device_stand_in
 import numpy as np
 import pytest
 from data_files import FILES, digests
+from host_kernels import Host
 
-from minipw import cli, datasets
+from minipw import backend, cli, datasets
 from minipw.datasets import Dataset
+from minipw.kernels import launcher
 
 
 @pytest.fixture(params=["numpy", pytest.param("cupy", marks=pytest.mark.gpu)])
@@ -34,6 +38,12 @@ def xp(request):
 def host():
     """A function that brings an array of either module to NumPy."""
     return lambda x: x.get() if hasattr(x, "get") else np.asarray(x)
+
+
+@pytest.fixture
+def cupy(monkeypatch):
+    """The stand-in for CuPy in its place, for tests of what needs no true device."""
+    return device_stand_in.install(monkeypatch)
 
 
 @pytest.fixture
@@ -120,3 +130,21 @@ def process():
         )
 
     return run
+
+
+@pytest.fixture
+def on_host(monkeypatch, tmp_path_factory):
+    """A function that sends operations on NumPy arrays to kernels compiled for the host.
+
+    Blocks have 32 threads unless said otherwise: each is a thread of the process.
+    """
+    if shutil.which("g++") is None:
+        pytest.skip("g++ is not installed")
+    folder = tmp_path_factory.getbasetemp()
+
+    def use(block=32, *settings, **named):
+        monkeypatch.setitem(backend.KERNELS, "numpy", Host(folder, *settings, **named))
+        monkeypatch.setattr(launcher, "BLOCK", block)
+        return backend.KERNELS["numpy"]
+
+    return use

@@ -439,7 +439,7 @@ def test_more_memory_than_is_free_is_refused(monkeypatch):
 @pytest.mark.parametrize("backbone, size", [("mlp-500-1", 1), ("mlp-300-2", 64), ("mlp-40-1", 8)])
 def test_the_memory_asked_for_is_enough(backbone, size, monkeypatch):
     asked = []
-    monkeypatch.setattr("minipw.growth.require_memory", lambda size, what: asked.append(size))
+    monkeypatch.setattr("minipw.memory.require_memory", lambda size, what: asked.append(size))
     x, y = stream(size, features=50)
     tracemalloc.start()
     try:

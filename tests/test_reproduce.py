@@ -17,9 +17,9 @@ import pytest
 
 from minipw import InputError, datasets, reproduce, workers
 from minipw.paper.cells import cells
+from minipw.record import RECORD_FORMAT
 from minipw.reproduce import Plan, duration, summary_lines
 from minipw.runs import Store
-from minipw.train import RECORD_FORMAT
 from minipw.workers import SharedLane
 
 TESTS = Path(__file__).parent
@@ -47,16 +47,14 @@ def tiny(tiny_npz, tmp_path, monkeypatch):
 
 @pytest.fixture
 def plan(tiny):
-    """A function that makes plans, closed at the end."""
-    made = []
+    """A function that makes plans, their stores closed again."""
 
     def make(*args, **kwargs):
-        made.append(Plan("table1", *args, **kwargs))
-        return made[-1]
+        made = Plan("table1", *args, **kwargs)
+        made.close()
+        return made
 
-    yield make
-    for one in made:
-        one.close()
+    return make
 
 
 def keep(settings, seeds, seconds=1.0, accuracies=None):
@@ -103,6 +101,8 @@ def test_expected_seconds_are_learned(plan, tiny):
     assert learned[one] == 20
     assert learned[two] == pytest.approx(20 / guess[one] * guess[two])
     assert learned[three] == pytest.approx(200)
+    keep(two, [0], seconds=1000.0)
+    assert plan().expected_seconds()[three] == pytest.approx(200)  # another head says nothing
 
 
 def more(cell):

@@ -3,13 +3,19 @@
 import errno
 import json
 import resource
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from minipw import InputError
-from minipw.runs import Store
-from minipw.train import RECORD_FORMAT
+from minipw.record import RECORD_FORMAT
+from minipw.runs import Store, read
 
+ROOT = Path(__file__).parent.parent
 SETTINGS = {"experiment": "split", "learning_rate": 0.1, "multi_head": False}
 
 
@@ -112,6 +118,72 @@ def test_a_foreign_file_keeps_its_last_line(path):
     with pytest.raises(InputError):
         Store(path)
     assert path.read_bytes() == b"notes of mine\nwithout an end"
+
+
+def test_one_process_writes_a_store_and_others_read_it(path):
+    filled(path, 0)
+    with Store(path) as store:
+        with pytest.raises(InputError, match=r"s\.jsonl is in use by another process: wait"):
+            Store(path)
+        store.append(record(1))
+        store.file.write(b'{"format": 1, "torn')
+        assert [r["seed"] for r in read(path)] == [0, 1]
+        assert path.read_bytes().endswith(b"torn")  # reading changes nothing
+    with Store(path) as store:  # and the lock is gone with the file
+        assert len(store.records) == 2
+    assert [r["seed"] for r in read(path)] == [0, 1]
+
+
+def test_a_killed_process_leaves_no_lock(path):
+    hold = "import sys; from minipw.runs import Store; s = Store(sys.argv[1]); print(); input()"
+    command = [sys.executable, "-c", hold, str(path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        process.stdout.readline()
+        with pytest.raises(InputError, match="in use"):
+            Store(path)
+        process.kill()
+    filled(path, 0)
+
+
+def test_two_processes_on_one_store(tiny, tmp_path):
+    """One of two commands at once does its run, the other says why not, or comes after it."""
+    flags = [sys.executable, "run.py", *map(str, tiny), "--epochs", "3"]
+    both = [subprocess.Popen(flags, cwd=ROOT, stderr=subprocess.PIPE, text=True) for _ in "ab"]
+    results = [(process.communicate()[1], process.returncode) for process in both]
+    assert sorted(status for _, status in results) in ([0, 0], [0, 2])
+    assert all("in use by another process" in err for err, status in results if status == 2)
+    (store,) = (tmp_path / "out").rglob("*.jsonl")
+    assert len(store.read_text().splitlines()) == 1
+
+
+def test_a_store_that_is_missing_is_one_line(path):
+    with pytest.raises(InputError, match=r"cannot read results in .*: No such file"):
+        read(path)
+
+
+@settings(
+    max_examples=150,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(data=st.data())
+def test_random_damage_is_an_input_error_or_harmless(tmp_path, data):
+    path = tmp_path / "s.jsonl"
+    path.unlink(missing_ok=True)
+    whole = filled(path, 0, 1)
+    start = data.draw(st.integers(0, len(whole)))
+    patch = data.draw(
+        st.binary(max_size=12) | st.sampled_from([b"\n", b"[" * 9999, b"1e999", b"{}"])
+    )
+    content = whole[:start] + patch + whole[start + data.draw(st.integers(0, 12)) :]
+    path.write_bytes(content)
+    try:
+        with Store(path) as store:
+            assert all(r["format"] == RECORD_FORMAT for r in store.records)
+    except InputError as caught:
+        assert str(path) in str(caught) and "\n" not in str(caught)
+        assert path.read_bytes() == content
 
 
 class Full:

@@ -8,9 +8,9 @@ import pytest
 
 from minipw import figures, tables
 from minipw.paper.cells import CURVES, OUTLINES, cells
+from minipw.record import RECORD_FORMAT
 from minipw.runs import Store
 from minipw.settings import resolve
-from minipw.train import RECORD_FORMAT
 
 
 def record(cell, seed, accuracy, **more):

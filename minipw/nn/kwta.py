@@ -1,6 +1,7 @@
 """k-winners-take-all with subtraction (section 3.1)."""
 
-from minipw.backend import array_module
+from minipw.backend import array_module, has_kernels
+from minipw.kernels import kwta_gpu
 
 
 def kwta_forward(x, winners):
@@ -23,6 +24,8 @@ def kwta_forward(x, winners):
         lowest index whose value is v.
     """
     xp = array_module(x)
+    if has_kernels(xp):
+        return kwta_gpu.forward(x, winners)
     rank = x.shape[-1] - 1 - winners  # of v, counted upwards from the smallest
     v = xp.partition(x, rank, axis=-1)[..., rank, None]  # (..., B, 1)
     threshold_unit = (x == v).argmax(-1)
@@ -50,6 +53,8 @@ def kwta_backward(dy, cache):
     x_h with +1 and to x_t with -1. For every other unit relu is flat.
     """
     xp = array_module(dy)
+    if has_kernels(xp):
+        return kwta_gpu.backward(dy, cache)
     won, threshold_unit = cache
     # y = relu(x - v)
     dx = xp.ascontiguousarray(dy * won)

@@ -84,8 +84,7 @@ def output_norm_forward(logits, reduction="sum"):
     norm : ndarray of shape (...)
     cache : tuple (logits, reduction)
     """
-    over_classes = getattr((logits * logits), reduction)(-1)
-    return over_classes.mean(-1), (logits, reduction)
+    return getattr(logits * logits, reduction)(-1).mean(-1), (logits, reduction)
 
 
 def output_norm_backward(cache):

@@ -12,7 +12,7 @@ The product rule gives the backward pass. With g_p = dy_c, c = p mod C:
 
 The two functions below are that text on either array module: they are the
 specification. They hold B * P products at once. After k-WTA nearly all of those
-are zero, and `kernels/pairwise_cpu.py` computes only the others.
+are zero, and `kernels/` has forms that compute only the others.
 """
 
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ class Pairs:
     classes : int
         C, a divisor of P.
     form : object or None
-        A faster form of the same function for these pairs (`kernels/pairwise_cpu.py`).
+        A faster form of the same function for these pairs (`kernels/pairwise_*.py`).
     """
 
     i: Any
@@ -76,8 +76,7 @@ def pairwise_backward(dy, cache):
     Returns
     -------
     dx : ndarray of shape (..., B, H)
-        A faster form may leave the units with x = 0 at zero: k-WTA passes no gradient
-        to them.
+        A faster form may leave units with x = 0 at zero: k-WTA passes them no gradient.
     dw : ndarray of shape (..., P), or Columns
     """
     pairs, cache = cache

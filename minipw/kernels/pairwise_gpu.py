@@ -1,0 +1,232 @@
+"""The pairwise head on a GPU: only the products that are not zero.
+
+After k-WTA a share K^2 / H^2 of the products x[i] x[j] is not zero. For every word of
+32 samples and every unit a mask says in which samples the unit is not zero, and its
+values there stand side by side (active.cu). A thread with a pair ands two masks and
+computes the samples that are left (pairwise_forward.cu, pairwise_backward.cu).
+
+It computes `pairwise_forward` and `pairwise_backward`, except that dx is left at zero
+for units with x = 0, where k-WTA passes no gradient.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from minipw.backend import array_module, to_module
+from minipw.kernels import launcher
+
+WORD = 32
+"""Samples that a mask has bits for."""
+ROUNDS = 16
+"""Pairs that a thread works off; the order of the forward's sums depends on it."""
+SHARE_ENTRIES = 1 << 14
+"""Pairs that a block of the dx kernel should have, as copying its lists costs as much."""
+LARGE_BLOCK = 1024
+NARROW = 1 << 16
+"""Units that a uint16 can name."""
+FORWARD, BACKWARD = ("active.cu", "pairwise_forward.cu"), ("active.cu", "pairwise_backward.cu")
+
+
+class Tables(NamedTuple):
+    """The pairs as the kernels read them, of R runs; `index` is uint16 or int32.
+
+    pairs : index ndarray of shape (R, P, 2)
+    starts : int32 ndarray of shape (R, H + 1)
+        Those of unit u, with i = u and with j = u, are entries starts[u] to starts[u + 1]
+        of the other two.
+    partner : index ndarray of shape (R, 2 P)
+        The other unit.
+    weight : int32 ndarray of shape (R, 2 P)
+        Its p.
+    """
+
+    pairs: np.ndarray
+    starts: np.ndarray
+    partner: np.ndarray
+    weight: np.ndarray
+
+
+def build_tables(i, j, units):
+    """`Tables` of the pairs i, j : int ndarray of shape (R, P), units below `units`."""
+    index = np.uint16 if units <= NARROW else np.int32
+    runs, size = i.shape
+    pairs = np.stack([i, j], -1).astype(index)
+    starts = np.zeros((runs, units + 1), np.int32)
+    partner = np.empty((runs, 2 * size), index)
+    weight = np.empty((runs, 2 * size), np.int32)
+    for r in range(runs):
+        unit = pairs[r].T.reshape(-1)  # every i, then every j
+        order = np.argsort(unit, kind="stable")
+        starts[r, 1:] = np.cumsum(np.bincount(unit, minlength=units))
+        partner[r] = pairs[r, :, ::-1].T.reshape(-1)[order]
+        weight[r] = order % size
+    return Tables(pairs, starts, partner, weight)
+
+
+class DevicePairs:
+    """A form of the head: x (..., B, H) and w (..., P), open axes as those of i and j.
+
+    Parameters
+    ----------
+    i, j : int ndarray of shape (P,) or (R, P), of NumPy
+        Any pairs, repeats included. They move to the device with the first batch.
+    classes, units : int
+        C and H.
+    winners : int or None
+        At most so many units of a sample are not zero, as far as known: how much shared
+        memory is reserved. With more of them the result is the same and takes longer.
+
+    Raises
+    ------
+    ValueError
+        When a unit is out of range, C does not divide P, or there are over 1024 classes.
+    """
+
+    def __init__(self, i, j, classes, units, winners=None):
+        self.lead, size = i.shape[:-1], i.shape[-1]
+        if i.shape != j.shape or i.ndim > 2:
+            raise ValueError(f"i and j of shapes {i.shape} and {j.shape} are not (P,) or (R, P)")
+        if not 0 < classes <= LARGE_BLOCK or not 0 < size < 1 << 29 or size % classes:
+            raise ValueError(f"{size} pair weights cannot serve {classes} classes on a GPU")
+        if min(i.min(), j.min()) < 0 or max(i.max(), j.max()) >= units:
+            raise ValueError(f"a pair has a unit that is not in [0, {units})")
+        self.classes, self.units, self.size = classes, units, size
+        self.winners = winners or -(-units // 4)
+        rows = (int(np.prod(self.lead)), size)
+        self.tables = build_tables(np.reshape(i, rows), np.reshape(j, rows), units)
+        self.moved = {"numpy": self.tables}
+
+    def _tables(self, xp):
+        if xp.__name__ not in self.moved:
+            self.moved[xp.__name__] = Tables(*(to_module(xp, table) for table in self.tables))
+        return self.moved[xp.__name__]
+
+    def forward(self, x, w, gradient=True):
+        xp = array_module(x)
+        x, w = xp.ascontiguousarray(x), xp.ascontiguousarray(w)
+        launcher.expect("x", x, (*self.lead, *x.shape[-2:-1], self.units))
+        launcher.expect("w", w, (*self.lead, self.size), x.dtype)
+        batch, runs, tables = x.shape[-2], self.tables.pairs.shape[0], self._tables(xp)
+        active, values = list_active(x.reshape(runs, batch, self.units))
+        index, outputs = tables.pairs.dtype, batch * self.classes
+        block = launcher.BLOCK * 4 // x.itemsize  # its sums fit into 32 KB
+        while block < self.classes:
+            block *= 2
+        per_chunk = ROUNDS * (block // self.classes * self.classes)
+        chunks = -(-self.size // per_chunk)
+        partial = xp.empty((runs, chunks, batch, self.classes), x.dtype)
+        arguments = {"pairs": tables.pairs, "w": w, "active": active, "values": values}
+        arguments |= {"partial": partial, "pair_count": self.size, "classes": self.classes}
+        arguments |= {"units": self.units, "batch": batch, "rounds": ROUNDS}
+        arguments["room"], shared = self._room(x, WORD * block, 0, words=1)
+        grid = (active.shape[1], chunks, runs)
+        template = (x.dtype, index)
+        launcher.launch(FORWARD, "pairwise_forward", template, grid, arguments, shared, block)
+        y = xp.empty((*self.lead, batch, self.classes), x.dtype)
+        arguments = {"partial": partial, "y": y, "total": np.int64(y.size)}
+        arguments |= {"outputs": outputs, "chunks": chunks}
+        grid = (-(-y.size // launcher.BLOCK),)
+        launcher.launch(FORWARD, "pairwise_sum", (x.dtype,), grid, arguments)
+        return y, (x.shape, w, active, values)
+
+    def backward(self, dy, cache):
+        """`pairwise_backward` for one dy or two stacked ones."""
+        xp = array_module(dy)
+        shape, w, active, values = cache
+        dy = xp.ascontiguousarray(dy)
+        lead, batch = dy.shape[: dy.ndim - len(shape)], shape[-2]
+        launcher.expect("dy", dy, (*lead, *shape[:-1], self.classes), w.dtype)
+        gradients = int(np.prod(lead))
+        if gradients not in (1, 2):
+            raise ValueError(f"dy stacks {gradients} gradients: the kernels take one or two")
+        dx, dw = xp.zeros((*lead, *shape), dy.dtype), xp.empty((*lead, *w.shape), dy.dtype)
+        sizes = {"pair_count": self.size, "classes": self.classes, "units": self.units}
+        sizes["batch"] = batch
+        lists = {"active": active, "values": values, "dy": dy}
+        template = (dy.dtype, self.tables.pairs.dtype, gradients)
+        self._dw(self._tables(xp), template, lists, dw, sizes)
+        self._dx(self._tables(xp), template, {"w": w, **lists}, dx, sizes)
+        return dx, dw
+
+    def _dw(self, tables, template, lists, dw, sizes):
+        runs, words = lists["active"].shape[:2]
+        extra = template[-1] * sizes["batch"] * self.classes
+        room, shared = self._room(dw, 0, extra, words)
+        block = launcher.BLOCK  # larger where few blocks fit onto a multiprocessor
+        while block < self.classes or (block < LARGE_BLOCK and block * 160 < shared):
+            block *= 2
+        per_chunk = ROUNDS * (block // self.classes * self.classes)
+        arguments = {"pairs": tables.pairs, **lists, "dw": dw, **sizes}
+        arguments |= {"rounds": ROUNDS, "room": room}
+        grid = (-(-self.size // per_chunk), runs)
+        launcher.launch(BACKWARD, "pairwise_dw", template, grid, arguments, shared, block)
+
+    def _dx(self, tables, template, lists, dx, sizes):
+        runs, words = lists["active"].shape[:2]
+        block = launcher.BLOCK * 4 // dx.itemsize
+        warps = max(1, block // 32)
+        extra = template[-1] * sizes["batch"] * self.classes
+        room, shared = self._room(dx, 1024 * template[-1] * warps, extra, words)
+        share = -(-SHARE_ENTRIES * self.units // (2 * self.size * warps)) * warps
+        share = min(share, -(-self.units // warps) * warps)
+        arguments = {"starts": tables.starts, "partner": tables.partner, "weight": tables.weight}
+        arguments |= {**lists, "dx": dx, **sizes, "share": share, "room": room}
+        grid = (-(-self.units // share), runs)
+        block = 32 * warps
+        launcher.launch(BACKWARD, "pairwise_dx", template, grid, arguments, shared, block)
+
+    def _room(self, like, sums, extra, words):
+        """Room for values in shared memory, or -1, and the bytes to ask for.
+
+        Parameters
+        ----------
+        like : ndarray, for the type and the device
+        sums, extra : int
+            Numbers of that type needed in any case, and needed with the lists.
+        words : int
+            Words of samples whose lists a block reads.
+
+        Raises
+        ------
+        ValueError
+            When the device has less than what is needed in any case.
+        """
+        limit = launcher.shared_memory(like)
+        room = words * WORD * min(self.winners, self.units)
+        needed = sums * like.itemsize
+        if needed > limit:
+            raise ValueError(
+                f"{self.classes} classes take {needed} bytes of shared memory of {limit}"
+            )
+        staged = needed + 8 * words * self.units + (extra + room) * like.itemsize
+        # Blocks with sums have few threads: a multiprocessor should hold at least two.
+        return (-1, needed) if staged > (limit // 2 if sums else limit) else (room, staged)
+
+
+def list_active(x):
+    """For each word of 32 samples and each unit, where the unit is not zero.
+
+    Parameters
+    ----------
+    x : contiguous ndarray of shape (R, B, H)
+
+    Returns
+    -------
+    active : uint32 ndarray of shape (R, W, H, 2), W = ceil(B / 32)
+        A mask of samples, and the place of the first of its values.
+    values : ndarray of shape (R, W * 32 * H)
+        Those of a word begin at its share; the rest of the share is not set.
+    """
+    xp = array_module(x)
+    runs, batch, units = x.shape
+    words = -(-batch // WORD)
+    if words * WORD * units >= 1 << 31:
+        raise ValueError(f"x: {batch} samples of {units} units are too many for one call")
+    active = xp.empty((runs, words, units, 2), "uint32")
+    values = xp.empty((runs, words * WORD * units), x.dtype)
+    arguments = {"x": x, "active": active, "values": values, "batch": batch, "units": units}
+    block = min(4 * launcher.BLOCK, LARGE_BLOCK)
+    grid = (words, runs)
+    launcher.launch(FORWARD, "list_active", (x.dtype,), grid, arguments, 4 * block, block)
+    return active, values

@@ -1,0 +1,48 @@
+"""Units before the head that do nothing."""
+
+from minipw.backend import to_host
+from minipw.kernels.pairwise_cpu import used_units
+
+
+def unused_units(network, importance, rule):
+    """Count the units that never won and those that no output reads.
+
+    Parameters
+    ----------
+    network : Network
+    importance : dict of str to ndarray
+    rule : Rule
+        That the network was trained by.
+
+    Returns
+    -------
+    dict
+        "units": H. "never_won": those whose weights have no importance, since no step
+        changed them (with convolutions: those of whole filters); None for SGD, which
+        keeps none. "unread": those that no pair joins to an output.
+    """
+    units, pairs = network.architecture.units, network.pairs
+    name, shape, _ = network.layers[-1]
+    idle = int((~importance[name].reshape(-1, shape[-1]).any(0)).sum())
+    unread = 0
+    if pairs is not None:
+        unread = units - used_units(to_host(pairs.i), to_host(pairs.j), units).size
+    return {
+        "units": units,
+        "never_won": None if rule.name == "sgd" else idle * (units // shape[-1]),
+        "unread": unread,
+    }
+
+
+def unused_lines(unused):
+    """What to say of them, a str each, when they are over a tenth of the units.
+
+    unused : dict from `unused_units`, or None where a record has none
+    """
+    if unused is None:
+        return
+    units = unused["units"]
+    if 10 * unused["unread"] > units:
+        yield f"{unused['unread']} of {units} units before the head are in no pair"
+    if 10 * (unused["never_won"] or 0) > units:
+        yield f"{unused['never_won']} of {units} units before the head never won"

@@ -1,0 +1,261 @@
+"""A stand-in for CuPy on machines without a device: NumPy behind CuPy's refusals.
+
+`install(monkeypatch)` puts it in CuPy's place. Then `--device cuda` runs to its end
+here, and a test fails where the code would not run on CuPy:
+
+- a function or method that CuPy lacks (asked of CuPy itself where it is installed,
+  else of the list below), or an argument that its function does not take
+- a host array among device arrays, in an operation, a function, an index or an
+  assignment (CuPy allows some of the last; nothing here needs that)
+- a device array where NumPy expects an array
+
+`counts.synchronisations` counts what would make the host wait for the device. Results
+are NumPy's; what this cannot show is whether CuPy's own are right.
+"""
+
+import inspect
+import operator
+import sys
+import time
+import types
+from types import SimpleNamespace
+
+import numpy as np
+
+try:
+    import cupy as real
+except ImportError:
+    real = None
+
+FUNCTIONS = """abs add arange argmax argsort array asarray ascontiguousarray bincount
+broadcast_to concatenate cumsum divide empty empty_like exp isfinite log matmul maximum minimum
+moveaxis multiply ones ones_like pad partition searchsorted sort sqrt stack subtract sum
+swapaxes take take_along_axis tanh tile where zeros zeros_like"""
+METHODS = """T all any argmax astype copy dtype fill flags get item max mean min nbytes ndim
+ravel reshape shape size strides sum swapaxes take tolist transpose"""
+UFUNC_ARGUMENTS = {"out", "dtype", "casting"}
+
+counts = SimpleNamespace(synchronisations=0)
+
+
+def wait():
+    counts.synchronisations += 1
+
+
+def unwrap(value):
+    """The NumPy arrays behind device arrays, in tuples and lists too; no host array."""
+    if isinstance(value, DeviceArray):
+        return value.array
+    if isinstance(value, np.ndarray):
+        raise TypeError("Unsupported type <class 'numpy.ndarray'>")
+    if isinstance(value, tuple | list):
+        return type(value)(unwrap(v) for v in value)
+    return value
+
+
+def wrap(value):
+    """NumPy's arrays and numbers as device arrays: CuPy returns no bare numbers."""
+    if isinstance(value, np.ndarray | np.generic):
+        return DeviceArray(np.asarray(value))
+    if isinstance(value, tuple | list):
+        return type(value)(wrap(v) for v in value)
+    return value
+
+
+class DeviceArray:
+    """An array on the device that is not there."""
+
+    __array_ufunc__ = None  # NumPy's own functions and host arrays keep off
+    __hash__ = None
+
+    def __init__(self, array):
+        self.array = array
+
+    def __array__(self, *_, **__):
+        raise TypeError("Implicit conversion to a NumPy array is not allowed. Use `.get()`.")
+
+    @property
+    def data(self):
+        """Where the array is, for kernels that are compiled for the host."""
+        return SimpleNamespace(ptr=self.array.ctypes.data)
+
+    def get(self):
+        wait()
+        return self.array.copy()
+
+    def item(self):
+        wait()
+        return self.array.item()
+
+    def __bool__(self):
+        wait()
+        return bool(self.array)
+
+    def __int__(self):
+        wait()
+        return int(self.array)
+
+    def __float__(self):
+        wait()
+        return float(self.array)
+
+    def __index__(self):
+        wait()
+        return operator.index(self.array)
+
+    def __len__(self):
+        return len(self.array)
+
+    def __iter__(self):
+        return iter([wrap(part) for part in self.array])
+
+    def __getitem__(self, index):
+        return wrap(self.array[unwrap(index)])
+
+    def __setitem__(self, index, value):
+        self.array[unwrap(index)] = unwrap(value)
+
+    def __getattr__(self, name):
+        known = name in METHODS.split() if real is None else hasattr(real.ndarray, name)
+        if name.startswith("_") or not known:
+            raise AttributeError(f"cupy.ndarray has no {name!r}")
+        value = getattr(self.array, name)
+        if not callable(value):
+            return wrap(value) if isinstance(value, np.ndarray) else value
+        return lambda *args, **kwargs: wrap(
+            value(*(unwrap(a) for a in args), **{k: unwrap(v) for k, v in kwargs.items()})
+        )
+
+
+def _operator(name, in_place):
+    def method(self, *others):
+        result = getattr(self.array, name)(*(unwrap(other) for other in others))
+        return self if in_place and result is self.array else wrap(result)
+
+    return method
+
+
+BINARY = "add sub mul truediv floordiv mod pow matmul and or xor lshift rshift"
+for _word in BINARY.split():
+    for _prefix in ("", "r", "i"):
+        _name = f"__{_prefix}{_word}__"
+        setattr(DeviceArray, _name, _operator(_name, _prefix == "i"))
+COMPARISONS = "lt le eq ne gt ge neg pos invert abs"
+for _word in COMPARISONS.split():
+    setattr(DeviceArray, f"__{_word}__", _operator(f"__{_word}__", False))
+
+
+class Function:
+    """A function of the module: NumPy's on unwrapped arrays, with CuPy's arguments."""
+
+    def __init__(self, name, function, cupys):
+        self.name, self.function, self.signature = name, function, None
+        if isinstance(cupys, types.FunctionType):
+            self.signature = inspect.signature(cupys)
+
+    def __call__(self, *args, **kwargs):
+        if self.signature is not None:
+            self.signature.bind(*args, **kwargs)
+        elif isinstance(self.function, np.ufunc) and not kwargs.keys() <= UFUNC_ARGUMENTS:
+            raise TypeError(f"cupy.{self.name} takes none of {sorted(kwargs)}")
+        out = kwargs.get("out")
+        args, kwargs = unwrap(args), {key: unwrap(value) for key, value in kwargs.items()}
+        result = self.function(*args, **kwargs)
+        return wrap(result) if out is None else out
+
+    def at(self, a, index, values):
+        self.function.at(unwrap(a), unwrap(index), unwrap(values))
+
+
+class Module:
+    """CuPy's names over NumPy's functions."""
+
+    __name__ = "stand-in"  # for which there are no kernels
+    __version__ = "stand-in"
+    ndarray = DeviceArray
+
+    def __init__(self, cuda, source=np, cupys=real):
+        self.cuda, self.source, self.cupys = cuda, source, cupys
+
+    def asarray(self, value, dtype=None):
+        host = value if isinstance(value, np.ndarray) else unwrap(value)
+        device = isinstance(value, DeviceArray)
+        return wrap(np.asarray(host, dtype) if device else np.array(host, dtype))
+
+    def array(self, value, dtype=None):
+        return wrap(np.array(value if isinstance(value, np.ndarray) else unwrap(value), dtype))
+
+    def get_default_memory_pool(self):
+        return SimpleNamespace(free_bytes=lambda: 0, free_all_blocks=lambda: None)
+
+    def __getattr__(self, name):
+        known = name in FUNCTIONS.split() if self.cupys is None else hasattr(self.cupys, name)
+        value = getattr(self.source, name, None)
+        if isinstance(value, type | float) or name in ("lib", "stride_tricks"):
+            if isinstance(value, types.ModuleType):
+                return Module(None, value, self.cupys and getattr(self.cupys, name))
+            return value
+        if name.startswith("_") or value is None or not (known or name == "as_strided"):
+            raise AttributeError(f"cupy has no {name!r}")
+        return Function(name, value, self.cupys and getattr(self.cupys, name))
+
+
+class Event:
+    def record(self):
+        self.time = time.perf_counter()
+
+    def synchronize(self):
+        wait()
+
+
+class Stream:
+    """A stream that starts no capture: the fallback is what can be tested here."""
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        pass
+
+    def begin_capture(self):
+        raise RuntimeError("cudaErrorStreamCaptureUnsupported: no device")
+
+    def end_capture(self):
+        raise AssertionError("no capture was begun")
+
+
+def cuda(memory=1 << 32, devices=1):
+    """The part `cupy.cuda` of a machine with so many devices and bytes each."""
+    properties = {"name": b"Stand-in device"}
+    runtime = SimpleNamespace(
+        getDeviceCount=lambda: devices,
+        getDeviceProperties=lambda number: properties,
+        memGetInfo=lambda: (memory, memory),
+    )
+    pool = SimpleNamespace(malloc=None)
+    return SimpleNamespace(
+        runtime=runtime,
+        Device=lambda: SimpleNamespace(id=0),
+        Event=Event,
+        Stream=Stream,
+        MemoryPool=lambda: pool,
+        using_allocator=lambda malloc: Stream(),
+        get_elapsed_time=lambda a, b: 1e3 * (b.time - a.time),
+    )
+
+
+def install(monkeypatch, **machine):
+    """Put the stand-in in CuPy's place; returns the module."""
+    module = Module(cuda(**machine))
+    special = types.ModuleType("cupyx.scipy.special")
+    from scipy.special import ndtr
+
+    special.ndtr = Function("ndtr", ndtr, None)
+    for name, value in {
+        "cupy": module,
+        "cupyx": types.ModuleType("cupyx"),
+        "cupyx.scipy": types.ModuleType("cupyx.scipy"),
+        "cupyx.scipy.special": special,
+    }.items():
+        monkeypatch.setitem(sys.modules, name, value)
+    return module

@@ -1,0 +1,121 @@
+"""`--bench --device cuda` over the stand-in: what is counted, timed and reported."""
+
+import json
+import types
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from test_stacked import BASE
+
+import minipw.kernels
+from minipw import bench_cuda, bench_kernels, datasets
+from minipw.paper.cells import Cell
+from minipw.seeds import create_runs
+from minipw.stacked import Stack
+
+LABEL = "split_mnist single mlp-700-1 pairwise adagrad"
+
+
+@pytest.fixture
+def small(monkeypatch, tiny_dataset, cupy):
+    """Three small runs in every cell's place, two steps a measurement."""
+    data = tiny_dataset(train=200, test=40)
+    settings = replace(BASE, dataset="mnist")
+    cell = Cell("table1", LABEL, "mnist", {}, 83.1, 3)
+    monkeypatch.setattr(bench_cuda, "settings_of", lambda *_: (cell, settings))
+    monkeypatch.setattr(bench_cuda, "CASES", bench_cuda.CASES[:1])
+    monkeypatch.setattr(bench_cuda, "STEPS", 4)
+    monkeypatch.setattr(bench_cuda, "rates", lambda xp: (1e9, 1e12))
+    monkeypatch.setattr(datasets, "load", lambda *_, **__: data)
+    return data
+
+
+def test_every_case_is_a_cell_of_the_paper():
+    for part, label in bench_cuda.CASES:
+        cell, settings = bench_cuda.settings_of(part, label, bench_cuda.OUTLINES["mnist"])
+        assert (cell.part, cell.label) == (part, label) and settings.batch_size == 64
+
+
+def test_moved_bytes_by_hand():
+    arguments = {
+        "x": np.ones((2, 3), np.float32),
+        "theta": np.ones(5, np.float32),
+        "omega": np.ones(5),
+        "values": np.ones(100, np.float32),
+        "units": np.int32(7),
+        "rate": 0.5,
+    }
+    assert bench_kernels.moved_bytes(arguments, 0.25) == 24 + 2 * 20 + 2 * 40 + 100
+
+
+def test_a_row_of_a_kernel():
+    row = bench_kernels.kernel_row("k", 2, 0.004, 8e6, 0.001)
+    expected = {"ms": 4.0, "gb_per_second": 2.0, "floor_ms": 1.0, "ratio": 4.0}
+    assert row == {"kernel": "k", "launches": 2} | {
+        key: pytest.approx(value) for key, value in expected.items()
+    }
+
+
+def test_launches_are_timed_and_the_launcher_is_given_back(cupy, tiny_dataset, monkeypatch):
+    launched = []
+    fake = types.ModuleType("launcher")
+    fake.launch = plain = lambda *args, **named: launched.append((args, named))
+    monkeypatch.setattr(minipw.kernels, "launcher", fake, raising=False)
+    monkeypatch.setitem(__import__("sys").modules, "minipw.kernels.launcher", fake)
+    stack = Stack(create_runs(BASE, (0, 1), tiny_dataset(train=100), cupy))
+    x = np.ones(1000, np.float32)
+
+    def step():
+        for _ in range(2):
+            fake.launch(("a.cu",), "one", (), (1,), {"x": x}, 5, block=7)
+        fake.launch(("a.cu",), "two", (), (1,), {"theta": x})
+
+    stack.step = step
+    rows = bench_kernels.kernel_times(stack, 0.5, bandwidth=1e9)
+    assert fake.launch is plain
+    assert [(row["kernel"], row["launches"]) for row in rows] == [("one", 2), ("two", 1)]
+    assert [row["floor_ms"] for row in rows] == pytest.approx([0.008, 0.008])
+    assert launched[0] == ((("a.cu",), "one", (), (1,), {"x": x}, 5), {"block": 7})
+    # Once uncounted and three times counted, 20 launches each.
+    assert len(launched) == 3 * 4 * bench_kernels.CALLS
+
+
+def test_json(command, small):
+    status, out, err = command("--bench", "--device", "cuda", "--json")
+    report = json.loads(out)
+    assert status == 0 and err.startswith("no CUDA graph") and report["device"] == "Stand-in device"
+    (row,) = report["cells"]
+    assert (row["runs"], row["runs_together"], row["baseline_runs"]) == (3, 3, 3)
+    assert row["steps_times_runs_per_second"] == pytest.approx(3e3 / row["step_ms"])
+    products = 3 * 4 * 10 * 64 * 60  # y and dw of the first layer
+    assert row["tflops"] == pytest.approx(products / row["step_ms"] / 1e9)
+    steps = 60_000 / 10
+    assert row["cell_seconds"] > steps * row["step_ms"] / 1e3
+    assert row["speed_up"] == pytest.approx(row["baseline_step_ms"] / row["step_ms"])
+    assert [kernel["kernel"] for kernel in report["kernels"]] == ["dense y = x w", "dense dw"]
+    assert report["paper_seconds"] > report["first_cell_seconds"] > 0
+
+
+def test_tables(command, small, monkeypatch):
+    monkeypatch.setattr("minipw.graph.Graph.told", True)
+    status, out, err = command("--bench", "--device", "cuda")
+    assert (status, err) == (0, "")
+    assert out.startswith("Stand-in device, 4 GiB: copy 1 GB/s (read + written), SGEMM 1.0 TFLOP/s")
+    assert LABEL in out and "dense y = x w" in out
+    assert "3 runs from start to end on tiny: " in out and "every run of the paper" in out
+
+
+def test_the_baseline_takes_fewer_runs_when_memory_is_short(small, cupy, monkeypatch):
+    plain = bench_cuda.loaded_stack
+
+    def limited(settings, seeds, *rest):
+        if len(seeds) > 1:
+            raise MemoryError
+        return plain(settings, seeds, *rest)
+
+    monkeypatch.setattr(bench_cuda, "loaded_stack", limited)
+    seconds, count = bench_cuda.baseline(cupy, BASE, 3, small)
+    assert seconds > 0 and count == 1
+    monkeypatch.setattr(bench_cuda, "loaded_stack", lambda *_: limited(BASE, [1, 2]))
+    assert bench_cuda.baseline(cupy, BASE, 3, small) == (None, None)

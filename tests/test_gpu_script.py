@@ -1,0 +1,110 @@
+"""`gpu.sh` and its table, as far as a machine without a device can run them."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import gpu_summary
+import pytest
+
+from minipw import InputError, backend
+
+SCRIPT = Path(__file__).parent / "gpu.sh"
+
+
+def test_syntax():
+    subprocess.run(["bash", "-n", SCRIPT], check=True, timeout=10)
+
+
+def test_unknown_flags_are_refused():
+    done = subprocess.run([SCRIPT, "--fast"], capture_output=True, text=True, timeout=10)
+    assert done.returncode == 2 and done.stderr.startswith("error: unknown flag --fast")
+
+
+def test_without_a_device_it_stops_with_one_line():
+    try:
+        backend.device_module("cuda")
+    except InputError as error:
+        expected = f"error: {error}\n"
+    else:
+        pytest.skip("there is a device")
+    done = subprocess.run(
+        [SCRIPT, "--python", sys.executable], capture_output=True, text=True, timeout=60
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", expected)
+
+
+def test_its_parts_end_in_time():
+    """The limits of the parts, in seconds, add up to less than 6 minutes."""
+    limits = [
+        int(line.split()[2]) * (2 if "$tool" in line else 1)  # two tools
+        for line in SCRIPT.read_text().splitlines()
+        if line.strip().startswith("part ")
+    ]
+    assert len(limits) == 6
+    assert sum(limits) - limits[1] < 345  # one of the two ways to run the checks
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """What the parts leave behind, in a folder."""
+    cell = {"cell": "c1", "runs_together": 30, "step_ms": 2.5, "cell_seconds": 4.25}
+    cell |= {"speed_up": 12.34, "steps_times_runs_per_second": 12_000}
+    bench = {"cells": [cell, {**cell, "cell": "c2", "speed_up": None}], "graph_step_ms": 2.25}
+    bench["kernels"] = [{"kernel": "k", "ms": 0.125, "ratio": 1.5}]
+    bench["paper_seconds"] = 330
+    torch = {"step_ms": 100, "runs": 15, "steps_times_runs_per_second": 150}
+    texts = {
+        "device": "A card, 80 GiB\n",
+        "checks": "check_x 0.1 s ok\n12 of 12 checks hold\n",
+        "accuracy": "split MNIST, 30 runs: 83.01 % in 4.9 s\ncheck_split_accuracy 5 s ok\n",
+        "bench": json.dumps(bench),
+        "torch": "a warning\n" + json.dumps(torch),
+    }
+    for name, text in texts.items():
+        (tmp_path / f"{name}.txt").write_text(text)
+        (tmp_path / f"{name}.status").write_text("0\n")
+    return tmp_path
+
+
+def test_table(folder, capsys):
+    assert gpu_summary.main(folder) == 0
+    lines = [line.split("  ", 1) for line in capsys.readouterr().out.splitlines()]
+    assert [(name, value.strip()) for name, value in lines] == [
+        ("device", "A card, 80 GiB"),
+        ("checks", "ok (12 of 12 checks hold)"),
+        ("accuracy", "ok"),
+        ("bench", "ok"),
+        ("torch", "ok"),
+        ("memcheck", "not run"),
+        ("racecheck", "not run"),
+        ("split, 30 runs", "83.01 % in 4.9 s (paper 83.1)"),
+        (
+            "c1",
+            "2.500 ms a step of 30 runs, cell in 4.2 s, 12.3 times CuPy without kernels",
+        ),
+        ("c2", "2.500 ms a step of 30 runs, cell in 4.2 s"),
+        ("the first in PyTorch", "100.0 ms a step of 15 runs; ours is 80.0 times as fast"),
+        ("the first as a CUDA graph", "2.250 ms a step"),
+        ("k", "0.125 ms, 1.5 times its floor"),
+        ("every run of the paper", "5.5 min, estimated"),
+    ]
+
+
+@pytest.mark.parametrize("status, says", [("1", "status 1"), ("124", "out of time")])
+def test_a_part_that_failed(folder, capsys, status, says):
+    (folder / "checks.status").write_text(status)
+    assert gpu_summary.main(folder) == 1
+    assert f"FAILED: {says} (12 of 12 checks hold)" in capsys.readouterr().out
+
+
+def test_nothing_but_a_device(tmp_path, capsys):
+    (tmp_path / "device.txt").write_text("A card, 80 GiB\n")
+    assert gpu_summary.main(tmp_path) == 0
+    assert capsys.readouterr().out.count("not run") == len(gpu_summary.PARTS)
+
+
+def test_it_is_executable():
+    assert os.access(SCRIPT, os.X_OK)

@@ -1,0 +1,32 @@
+"""What is counted of a run's memory, by hand."""
+
+from dataclasses import replace
+
+from test_stacked import BASE
+
+from minipw import memory
+from minipw.architecture import Architecture
+
+
+def test_values_of_a_sample_by_hand():
+    pairwise = Architecture((28, 28, 1), 10, "mlp-700-1", "pairwise")
+    # pixels; before and after GELU and its factor; three arrays of k-WTA; units x classes
+    assert memory.sample_values(pairwise) == 784 + 3 * 700 + 3 * 700 + 700 * 10
+    assert memory.sample_values(pairwise, True) == 784 + 6 * 700 + 5 * 250_000
+    cnn = Architecture((28, 28, 1), 10, "cnn-s", "fc")
+    # 7 x 7 places of 7 x 7 patches and of 64 filters
+    assert memory.sample_values(cnn) == 784 + 49 * 49 + 3 * 49 * 64 + 3 * 49 * 64
+
+
+def test_runs_that_fit():
+    assert memory.runs_that_fit(10_000, 1000, 700) == 10
+    assert memory.runs_that_fit(10, 1000, 700) == 1
+    pairwise = Architecture((28, 28, 1), 10, "mlp-700-1", "pairwise")
+    settings = replace(BASE, batch_size=64)
+    size = memory.run_bytes(pairwise, settings)
+    parameters = 784 * 700 + 250_000
+    values = 784 + 6 * 700 + 7000
+    assert size == 4 * (6 * parameters + 2 * 64 * values) + 32 * 250_000
+    assert memory.run_bytes(pairwise, replace(settings, rule="s-mas")) > size
+    assert memory.evaluation_batch(1 << 36, pairwise) == 10_000
+    assert memory.evaluation_batch(0, pairwise) == 1
