@@ -179,16 +179,16 @@ def assemble(architecture, parameters, i, j, batch_size):
     Its form adds the products of a class up in the same order however many classes there
     are: the old outputs do not change in a bit when the head grows.
     """
+    network = Network(architecture, parameters)
     if i is None:
-        return Network(architecture, parameters, batch_size=batch_size)
+        return network
     units, classes = architecture.units, architecture.classes
     sizes = (classes, units, architecture.winners)
     chosen = choose_form(i, j, *sizes, batch_size)
     if chosen not in (WinnerPairs, ListedPairs):
         few = architecture.winners**2 * most_repeats(i, j, units) < 2 * i.size
         chosen = WinnerPairs if few else ListedPairs
-    pairs = Pairs(i, j, classes, chosen(i, j, classes, units))
-    network = Network(architecture, parameters, pairs, batch_size)
+    network.pairs = Pairs(i, j, classes, chosen(i, j, classes, units))
     network.evaluation_pairs = network.pairs
     return network
 
@@ -206,6 +206,6 @@ def add_inputs(network, importance, count, seed):
     network.parameters["dense0"] = np.concatenate([network.parameters["dense0"], drawn])
     importance["dense0"] = np.concatenate([importance["dense0"], np.zeros_like(drawn)])
     architecture = replace(before, input_shape=(inputs + count,))
-    grown = Network(architecture, network.parameters, network.pairs)
-    grown.evaluation_pairs = network.evaluation_pairs
+    grown = Network(architecture, network.parameters)
+    grown.pairs, grown.evaluation_pairs = network.pairs, network.evaluation_pairs
     return grown

@@ -6,7 +6,7 @@ import numpy as np
 
 from minipw import InputError, divergence, growth, learner_state, model_file
 from minipw.architecture import CONVOLUTIONS
-from minipw.rules import update, zero_importance
+from minipw.rules import Rule, update, zero_importance
 from minipw.samples import as_label, as_labels, as_samples, label_array
 from minipw.standardize import Standardizer
 from minipw.unused import unused_units
@@ -100,8 +100,9 @@ class OnlineClassifier:
     ):
         given = dict(locals())
         del given["self"], given["classes"]
-        self.settings = {name: as_label(value) for name, value in given.items()}
-        self.rule = learner_state.checked_rule(self.settings)
+        self.settings = learner_state.checked(given)
+        constants = self.settings["learning_rate"], self.settings["importance_lambda"]
+        self.rule = Rule(self.settings["rule"], *constants, self.settings["smas_norm"])
         self.reserve = self.settings["reserve"] if classes is None else 0
         self.classes_, self._index = [], {}
         self.network, self.importance, self.standardizer = None, {}, None

@@ -6,40 +6,57 @@ import numpy as np
 
 from minipw import InputError, growth, require_choice
 from minipw.architecture import CONVOLUTIONS, parse_mlp
-from minipw.rules import Rule
 
 COUNTED = ("reserve", "loss", "steps", "samples")
 """Attributes that are numbers."""
 
 
-def checked_rule(settings):
-    """The learning rule, once the settings are checked as far as they can be without data.
+WHOLE = {"batch_size": 1, "reserve": 0, "seed": 0, "pair_weights_per_class": 1}
+"""Settings that are whole numbers, and the least they can be."""
+REAL = {"learning_rate": False, "importance_lambda": True, "standardized_limit": False}
+"""Settings that are numbers above 0, and whether 0 is one too."""
+
+
+def checked(settings):
+    """Settings of Python's own types, checked as far as they can be without data.
 
     Parameters
     ----------
     settings : dict of str
         The constructor parameters of `OnlineClassifier`.
 
+    Returns
+    -------
+    dict of str
+
     Raises
     ------
     InputError
         For a value out of its range.
     """
-    require_choice("device", settings["device"], ("cpu",))
+    settings = {k: v.item() if isinstance(v, np.generic) else v for k, v in settings.items()}
+    require_choice("device", settings["device"], ("cpu", "cuda"))
+    if settings["device"] == "cuda":
+        raise InputError("the online classifier does not run on a GPU yet: use device 'cpu'")
     if settings["backbone"] not in CONVOLUTIONS:
         parse_mlp(str(settings["backbone"]))
-    least = {"batch_size": 1, "reserve": 0, "seed": 0}
-    for name, at_least in least.items():
+    for name, least in WHOLE.items():
         value = settings[name]
-        if type(value) is not int or value < at_least:
-            raise InputError(f"{name} is {value!r}: use a whole number of at least {at_least}")
-    for name in ("learning_rate", "importance_lambda", "standardized_limit"):
-        value, zero = settings[name], name == "importance_lambda"
-        number = type(value) in (int, float) and math.isfinite(value)
-        if not number or value < 0 or (value == 0 and not zero):
+        if name == "pair_weights_per_class" and value is None:
+            continue
+        if type(value) is not int or value < least:
+            raise InputError(f"{name} is {value!r}: use a whole number of at least {least}")
+    for name, zero in REAL.items():
+        value = settings[name]
+        if not _is_number(value) or value < 0 or (value == 0 and not zero):
             raise InputError(f"{name} is {value!r}: use a number {'from' if zero else 'above'} 0")
-    rate, growth_of_importance = settings["learning_rate"], settings["importance_lambda"]
-    return Rule(settings["rule"], rate, growth_of_importance, settings["smas_norm"])
+    if settings["density"] is not None and not _is_number(settings["density"]):
+        raise InputError(f"density is {settings['density']!r}: use a number between 0 and 1")
+    return settings
+
+
+def _is_number(value):
+    return type(value) in (int, float) and math.isfinite(value)
 
 
 def state(learner):

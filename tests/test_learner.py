@@ -322,16 +322,17 @@ SETTINGS = {
     "backbone": ["mlp", "cnn-l", None],
     "head": ["pair"],
     "rule": ["adam"],
-    "device": ["tpu"],
-    "density": [0.0, 1.0, 1e-9],
-    "pair_weights_per_class": [0, 40 * 39 // 2 + 1],
+    "device": ["tpu", "cuda"],
+    "density": [0.0, 1.0, 1e-9, float("nan"), "0.1"],
+    "pair_weights_per_class": [0, 1.5, 40 * 39 // 2 + 1],
     "gelu": ["relu"],
 }
 
 
 @pytest.mark.parametrize("name, value", [(k, v) for k, values in SETTINGS.items() for v in values])
 def test_bad_settings_are_refused(name, value):
-    with pytest.raises(InputError):
+    word = {"gelu": "GELU"}.get(name, name.split("_")[0])
+    with pytest.raises(InputError, match=f"{word}|pair weights"):
         OnlineClassifier(**{**SMALL, name: value}).partial_fit([[0.0, 1.0]], [0])
 
 

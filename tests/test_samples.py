@@ -27,29 +27,40 @@ ANYTHING = st.one_of(
 SHAPES = npst.array_shapes(min_dims=0, max_dims=5, min_side=0, max_side=4)
 
 
-@settings(max_examples=150, deadline=None)
-@given(
-    x=npst.arrays(ANYTHING, SHAPES),
-    y=st.lists(
-        st.one_of(st.integers(), st.text(), st.none(), st.floats(), st.lists(st.integers()))
-    ),
-    standardize=st.booleans(),
-    missing=st.booleans(),
-    data=st.data(),
-)
-def test_any_arrays(x, y, standardize, missing, data):
-    """Several calls; what was refused left a learner that goes on."""
-    learner = OnlineClassifier(running_standardize=standardize, missing=missing, **TINY)
-    for _ in range(2):
+LABELS = st.one_of(st.integers(0, 2), st.text(max_size=1), st.none(), st.tuples(st.booleans()))
+BAD_LABELS = st.one_of(st.floats(), st.lists(st.integers()), st.binary(), LABELS)
+
+
+@st.composite
+def calls(draw):
+    """A few pairs of X and y of one kind, more or less fitting."""
+    shape = draw(st.one_of(st.tuples(st.integers(1, 6), st.integers(1, 3)), SHAPES))
+    dtype = draw(st.one_of(NUMBERS, ANYTHING))
+    pairs = []
+    for _ in range(draw(st.integers(1, 3))):
+        x = draw(npst.arrays(dtype, shape))
+        count = len(x) if x.ndim else 1
+        fitting = st.lists(LABELS, min_size=count, max_size=count)
+        pairs.append((x, draw(st.one_of(fitting, fitting, st.lists(BAD_LABELS, max_size=6)))))
+    return pairs
+
+
+@settings(max_examples=120, deadline=None)
+@given(pairs=calls(), standardize=st.booleans(), missing=st.booleans(), size=st.integers(1, 3))
+def test_any_arrays(pairs, standardize, missing, size):
+    """What is refused leaves a learner that goes on; unscaled inputs may make it diverge."""
+    settings = {"running_standardize": standardize, "missing": missing, "batch_size": size}
+    learner, diverged = OnlineClassifier(**settings, **TINY), False
+    for x, y in pairs:
         try:
             learner.partial_fit(x, y)
             assert np.isfinite(learner.predict_proba(x)).all()
         except InputError as error:
             assert "\n" not in str(error)
-        if x.ndim and data.draw(st.booleans()):
-            y = data.draw(st.lists(st.integers(0, 3), min_size=len(x), max_size=len(x)))
-    if learner.network is not None:
-        learner.partial_fit(np.zeros((1, *learner.input_shape)), ["more"])
+            diverged |= "not finite at step" in str(error)
+    assert not (diverged and standardize)
+    if learner.input_shape is not None and standardize:
+        learner.partial_fit(np.zeros((3, *learner.input_shape)), ["more"] * 3)
 
 
 @settings(max_examples=100, deadline=None)
