@@ -57,6 +57,7 @@ def kernel_times(stack, share, bandwidth):
         times[2] += moved_bytes(arguments, share)
 
     launcher.launch = launch
+    stack.rewind()
     try:
         stack.step()
     finally:
@@ -98,6 +99,6 @@ def report_kernels(kernels, row, say):
     )
     for kernel in kernels:
         say(
-            f"{kernel['kernel']:22s} {kernel['launches']:5d} {kernel['ms']:8.3f} "
-            f"{kernel['gb_per_second']:7.0f} {kernel['floor_ms']:9.3f} {kernel['ratio']:6.1f}"
+            f"{kernel['kernel']:22s} {kernel['launches']:5d} {kernel['ms']:8.4f} "
+            f"{kernel['gb_per_second']:7.0f} {kernel['floor_ms']:9.4f} {kernel['ratio']:6.1f}"
         )

@@ -142,9 +142,9 @@ class Stack:
             self.permutation[...] = to_module(xp, np.stack([task.permutation for task in tasks]))
         if self.mask is not None:
             self.mask[:, 0] = to_module(xp, np.stack([task.classes for task in tasks]))
-        self._start_counting()
+        self.rewind()
 
-    def _start_counting(self):
+    def rewind(self):
         """Back to the first batch of `rows`."""
         for array in (self.position, self.correct, self.finite_steps):
             array[...] = 0
@@ -181,7 +181,7 @@ class Stack:
         size : int
             Steps of the stretch.
         """
-        self._start_counting()
+        self.rewind()
         for n in range(size):
             for r in np.flatnonzero(good == n):
                 run = self.runs[r]

@@ -94,6 +94,7 @@ def test_json(command, small):
     assert row["cell_seconds"] > steps * row["step_ms"] / 1e3
     assert row["speed_up"] == pytest.approx(row["baseline_step_ms"] / row["step_ms"])
     assert [kernel["kernel"] for kernel in report["kernels"]] == ["dense y = x w", "dense dw"]
+    assert report["graph_step_ms"] is None  # no line of plain launches under that name
     assert report["paper_seconds"] > report["first_cell_seconds"] > 0
 
 
@@ -102,7 +103,7 @@ def test_tables(command, small, monkeypatch):
     status, out, err = command("--bench", "--device", "cuda")
     assert (status, err) == (0, "")
     assert out.startswith("Stand-in device, 4 GiB: copy 1 GB/s (read + written), SGEMM 1.0 TFLOP/s")
-    assert LABEL in out and "dense y = x w" in out
+    assert LABEL in out and "dense y = x w" in out and "CUDA graph" not in out
     assert "3 runs from start to end on tiny: " in out and "every run of the paper" in out
 
 
