@@ -146,7 +146,7 @@ def execute_together(items, xp, stop):
         if stop():
             return
         try:
-            dataset = dataset_of(settings.dataset, data_dir)
+            dataset = dataset_of(settings.dataset, data_dir, settings.label)
             count = seeds_that_fit(settings, dataset, xp)
             for done in run_seeds(settings, list(waiting), dataset, xp, count, stop=stop):
                 for seed, outcome in done:
