@@ -57,8 +57,14 @@ def on_device(pairs, architecture, xp):
 
 
 def stacked(pairs, xp):
-    """The pairs of R networks as one with a leading axis R; on a CPU each keeps its form."""
+    """The pairs of R networks as one with a leading axis R, in the forms that they have."""
     module = array_module(pairs[0].i)
     i, j = module.stack([p.i for p in pairs]), module.stack([p.j for p in pairs])
-    form = PerRun([p.form for p in pairs]) if xp is np else None
+    forms = [p.form for p in pairs]
+    if xp is np:
+        form = PerRun(forms)
+    elif None in forms:
+        form = None
+    else:
+        form = type(forms[0]).stack(forms)
     return Pairs(i, j, pairs[0].classes, form)

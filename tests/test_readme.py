@@ -29,7 +29,7 @@ def test_python_examples_run(monkeypatch, tmp_path, rng, capsys):
 def test_the_ci_runs_the_printed_commands():
     ci = (ROOT / ".ci" / "run").read_text()
     install = '.venv/bin/pip install -q -e ".[test]"'
-    for command in (install, ".venv/bin/python -m pytest"):
+    for command in (install, ".venv/bin/python -m pytest -n auto"):
         assert command in README and command in ci
 
 

@@ -9,6 +9,7 @@ It computes `pairwise_forward` and `pairwise_backward`, except that dx is left a
 for units with x = 0, where k-WTA passes no gradient.
 """
 
+from copy import copy
 from typing import NamedTuple
 
 import numpy as np
@@ -45,6 +46,10 @@ class Tables(NamedTuple):
     starts: np.ndarray
     partner: np.ndarray
     weight: np.ndarray
+
+    def share(self, r):
+        """Those of run r alone, without a copy."""
+        return Tables(*(table[r : r + 1] for table in self))
 
 
 def build_tables(i, j, units):
@@ -96,8 +101,23 @@ class DevicePairs:
         rows = (int(np.prod(self.lead)), size)
         self.tables = build_tables(np.reshape(i, rows), np.reshape(j, rows), units)
         self.moved = {"numpy": self.tables}
+        self.share_of = None  # the form of R runs that this one is part of, and its place
+
+    @classmethod
+    def stack(cls, forms):
+        """The forms of R single runs as one; each goes on with its share of the tables."""
+        stacked = copy(forms[0])
+        stacked.lead = (len(forms),)
+        stacked.tables = Tables(*map(np.concatenate, zip(*(f.tables for f in forms), strict=True)))
+        stacked.moved = {"numpy": stacked.tables}
+        for r, form in enumerate(forms):
+            form.tables, form.share_of = stacked.tables.share(r), (stacked, r)
+        return stacked
 
     def _tables(self, xp):
+        if self.share_of is not None:
+            stacked, r = self.share_of
+            return stacked._tables(xp).share(r)
         if xp.__name__ not in self.moved:
             self.moved[xp.__name__] = Tables(*(to_module(xp, table) for table in self.tables))
         return self.moved[xp.__name__]
