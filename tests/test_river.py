@@ -6,7 +6,7 @@ import pickle
 
 import numpy as np
 import pytest
-from test_learner import stream
+from learner_streams import stream
 
 from minipw.learner import OnlineClassifier
 

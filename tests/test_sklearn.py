@@ -7,7 +7,7 @@ import sys
 
 import numpy as np
 import pytest
-from test_learner import stream
+from learner_streams import stream
 
 from minipw import InputError
 from minipw.learner import OnlineClassifier
