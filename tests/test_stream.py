@@ -1,6 +1,7 @@
 """`--exp stream`: the online classifier on a file in its own order."""
 
 import json
+import os
 import signal
 
 import numpy as np
@@ -169,3 +170,16 @@ def test_the_model_is_checked_before_anything_is_read(command, monkeypatch):
     assert status == 2 and "missing.npz" in err
     with pytest.raises(InputError):
         OnlineClassifier.load("missing.npz")
+
+
+def test_a_home_that_cannot_be_written(process, flags, tiny_npz, tmp_path):
+    """Nothing of the package needs a home; matplotlib warns of its cache and goes on."""
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(("XDG", "MPL"))}
+    environment |= {"HOME": "/proc/none", "OMP_NUM_THREADS": "1"}
+    model, picture = tmp_path / "m.npz", tmp_path / "p.png"
+    done = process(*flags, "--save-model", model, "--plot", picture, env=environment)
+    assert done.returncode == 0 and "error" not in done.stderr, done.stderr
+    assert model.exists() and picture.exists()
+    small = ("--backbone", "mlp-20-1", "--batch-size", 8, "--out", tmp_path / "out")
+    done = process("--exp", "split", "--dataset", tiny_npz, *small, env=environment)
+    assert done.returncode == 0, done.stderr
