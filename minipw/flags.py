@@ -22,7 +22,9 @@ after task, is never told the task, and is tested on all tasks after each.
 EPILOG = """\
 What is not given comes from the settings released with the paper for that
 experiment, head mode, backbone, head and rule, or from the nearest that has any;
-the run says which. A flag always wins. Accuracies are per cent of test images.
+the run says which. A flag always wins. --exp stream takes the defaults of the online
+classifier instead, and --pair-weights are then those of a class. Accuracies are per
+cent of test images.
 Exit status: 0 done, 2 bad input, 130 interrupted.
 """
 
