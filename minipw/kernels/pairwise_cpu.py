@@ -294,6 +294,8 @@ def _columns_if_few(dw, reached):
     """dw as `Columns` when the arrays of pair numbers in `reached` are short."""
     if sum(p.size for p in reached) * FEW > dw.shape[-1]:
         return dw
-    index = np.sort(np.concatenate([p.reshape(-1) for p in reached]))
-    index = index[np.diff(index, prepend=-1) > 0]  # np.unique hashes and takes longer
+    marked = np.zeros(dw.shape[-1], bool)  # to sort the numbers takes longer
+    for p in reached:
+        marked[p.reshape(-1)] = True
+    index = np.flatnonzero(marked)
     return Columns(index, dw.take(index, axis=-1))
