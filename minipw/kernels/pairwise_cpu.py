@@ -297,5 +297,4 @@ def _columns_if_few(dw, reached):
     marked = np.zeros(dw.shape[-1], bool)  # to sort the numbers takes longer
     for p in reached:
         marked[p.reshape(-1)] = True
-    index = np.flatnonzero(marked)
-    return Columns(index, dw.take(index, axis=-1))
+    return Columns(index := np.flatnonzero(marked), dw.take(index, axis=-1))
