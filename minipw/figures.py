@@ -133,7 +133,7 @@ def plot_sparsity(lines, paths):
     axes.set(
         xlabel="density: units that k-WTA keeps (%)",
         ylabel="test accuracy (%)",
-        title="Split MNIST, single-head, Adagrad",
+        title="Split MNIST, single-head",
     )
     axes.grid(alpha=0.3)
     axes.legend()

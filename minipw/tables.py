@@ -161,8 +161,9 @@ def draw(records, protocol, folder):
     """The two figures, as far as runs for them were done; the paths written."""
     written, lines, curves = [], {}, {}
     for cell in cells("sparsity"):
-        for record in records_of(cell, records, protocol):
-            label = f"{cell.request['backbone']} {cell.request['head']}"
+        for record in records_of(cell, records, protocol)[:1]:
+            request = cell.request
+            label = f"{request['backbone']} {request['head']}, {RULES[request['rule']]}"
             point = (cell.request["given"]["density"], record["accuracy"])
             lines.setdefault(label, []).append(point)
     for cell in cells("curves"):

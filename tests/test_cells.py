@@ -1,5 +1,6 @@
 """The cells of the paper: none missing, none twice, each with settings that can be run."""
 
+import itertools
 from collections import Counter
 
 import numpy as np
@@ -12,7 +13,7 @@ from minipw.settings import resolve
 
 SHAPES = {"mnist": (28, 28, 1), "fashion-mnist": (28, 28, 1), "cifar-10": (32, 32, 3)}
 COUNTS = {"table1": 40, "table2": 40, "table3": 12, "table4": 8, "table5": 5}
-COUNTS |= {"sparsity": 140, "curves": 5, "cifar": 24}
+COUNTS |= {"sparsity": 280, "curves": 5, "cifar": 24}
 
 
 def settings_of(cell):
@@ -66,8 +67,8 @@ def test_table5_has_every_batch_size_and_both_readings_of_lambda():
 
 def test_sparsity_and_curves():
     found = [settings_of(cell)[0] for cell in cells("sparsity")]
-    for head in ("pairwise", "fc"):
-        densities = [s.density for s in found if s.head == head]
+    for kind in itertools.product(("pairwise", "fc"), ("s-mas", "adagrad")):
+        densities = [s.density for s in found if (s.head, s.rule) == kind]
         assert densities == [n / 100 for n in range(1, 71)]
     found = [settings_of(cell)[0] for cell in cells("curves")]
     assert [(s.head, s.rule, s.density is None) for s in found] == [
