@@ -15,7 +15,6 @@ from minipw import backend, datasets
 from minipw.backend import device_text, free_memory, release_memory, without_kernels
 from minipw.bench import step_operations
 from minipw.bench_kernels import dense_times, kernel_times, rates, report_kernels
-from minipw.graph import Graph
 from minipw.paper.cells import OUTLINES, cells, select
 from minipw.reproduce import duration, estimated_seconds
 from minipw.seeds import create_runs, run_seeds, seeds_that_fit
@@ -57,24 +56,16 @@ def loaded_stack(settings, seeds, dataset, xp, steps):
     return stack, steps
 
 
-def step_seconds(xp, stack, steps, launch=None):
+def step_seconds(xp, stack, steps):
     """Seconds of a step over the batches of a stack: of all, until the device is done."""
-    launch = launch or stack.step
     stack.rewind()
-    launch()  # compiles
+    stack.step()  # compiles
     wait(xp)
     began = time.perf_counter()
     for _ in range(steps - 1):
-        launch()
+        stack.step()
     wait(xp)
     return (time.perf_counter() - began) / (steps - 1)
-
-
-def graph_step(xp, stack, steps):
-    """Milliseconds of a step through a CUDA graph, or None where none can be captured."""
-    graph = Graph(xp, stack.step)
-    seconds = step_seconds(xp, stack, steps, graph)
-    return None if graph.failed else 1e3 * seconds
 
 
 def baseline(xp, settings, count, dataset):
@@ -209,12 +200,9 @@ def main(args):
     rows = [row for row, _, _ in results]
     report_cells(rows, say)
     _, settings, share = results[0]
-    stack, steps = loaded_stack(settings, range(rows[0]["runs_together"]), dataset, xp, STEPS)
+    stack, _ = loaded_stack(settings, range(rows[0]["runs_together"]), dataset, xp, STEPS)
     kernels = dense_times(xp, stack, bandwidth, rate) + kernel_times(stack, share, bandwidth)
     report_kernels(kernels, rows[0], say)
-    graph = graph_step(xp, stack, steps)
-    if graph is not None:
-        say(f"the same step through a CUDA graph: {graph:.3f} ms")
     del stack
     began = time.perf_counter()
     list(run_seeds(settings, range(rows[0]["runs"]), dataset, xp, rows[0]["runs_together"]))
@@ -233,7 +221,6 @@ def main(args):
                     "sgemm_tflops": rate / 1e12,
                     "cells": rows,
                     "kernels": kernels,
-                    "graph_step_ms": graph,
                     "first_cell_seconds": whole,
                     "paper_seconds": total,
                 }

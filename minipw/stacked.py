@@ -14,7 +14,6 @@ import numpy as np
 
 from minipw import InputError, memory
 from minipw.backend import array_module, free_memory, to_host, to_module
-from minipw.graph import repeated
 from minipw.model import Network
 from minipw.nn.loss import mask_logits
 from minipw.rules import update, zero_importance
@@ -73,8 +72,6 @@ class Stack:
         self.correct = xp.zeros(count, np.int64)
         self.finite_steps = xp.zeros(count, np.int64)  # before the first loss that is not
         self.finite = xp.ones(count, bool)
-        # Masking the logits uploads a constant, which no graph can hold.
-        self.launch = repeated(xp, self.step, capturable=self.mask is None)
         if xp is not np:
             network = self.network
             defining = network.pairs is not None and network.pairs.form is None
@@ -124,7 +121,7 @@ class Stack:
         arrays = [*self.network.parameters.values(), *self.importance.values()]
         kept = [array.copy() for array in arrays]
         for _ in range(size):
-            self.launch()
+            self.step()
             self.steps += 1
             after_step(self)
         correct, good = to_host(self.correct), to_host(self.finite_steps)

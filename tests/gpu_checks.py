@@ -127,7 +127,7 @@ def changes(xp, seeds, steps, settings=SETTINGS):
     size = settings.batch_size
     stack.load(tasks, np.stack([t.train[: steps * size].reshape(steps, size) for t in tasks]))
     for _ in range(steps):
-        stack.launch()
+        stack.step()
     return {name: host(w) - before[name] for name, w in stack.network.parameters.items()}
 
 

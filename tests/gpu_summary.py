@@ -56,8 +56,6 @@ def rows_of(folder):
         theirs = torch["steps_times_runs_per_second"]
         text = f"{torch['step_ms']:.1f} ms a step of {torch['runs']} runs"
         yield "the first in PyTorch", f"{text}; ours is {ours / theirs:.1f} times as fast"
-    if bench.get("graph_step_ms"):
-        yield "the first as a CUDA graph", f"{bench['graph_step_ms']:.3f} ms a step"
     for kernel in bench.get("kernels", ()):
         yield kernel["kernel"], f"{kernel['ms']:.3f} ms, {kernel['ratio']:.1f} times its floor"
     if bench:

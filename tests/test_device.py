@@ -2,15 +2,13 @@
 
 import json
 from dataclasses import replace
-from types import SimpleNamespace
 
-import device_stand_in
 import numpy as np
 import pytest
 from device_stand_in import DeviceArray, counts
 from test_stacked import BASE, CASES, same_facts
 
-from minipw import InputError, graph
+from minipw import InputError
 from minipw.seeds import create_runs, run_stack
 from minipw.stacked import Stack
 
@@ -122,53 +120,3 @@ def test_a_run_that_diverges_on_the_device(cupy, data):
         assert isinstance(outcome, InputError)
         assert str(outcome).startswith(f"seed {seed}: the loss is not finite at step ")
         assert "first in layer dense0" in str(outcome)
-
-
-@pytest.mark.parametrize("multi_head", [False, True])
-def test_a_graph_that_cannot_be_captured_is_told_of_once(
-    cupy, data, monkeypatch, capsys, multi_head
-):
-    monkeypatch.setenv("MINIPW_CUDA_GRAPH", "1")
-    monkeypatch.setattr(graph.Graph, "told", False)
-    settings = replace(BASE, multi_head=multi_head)
-    with_graph = [run_stack(create_runs(settings, (1, 2), data, cupy)) for _ in range(2)]
-    lines = capsys.readouterr().err.splitlines()
-    if multi_head:  # never tried
-        assert not lines
-    else:
-        assert lines == [
-            "no CUDA graph, plain launches: cudaErrorStreamCaptureUnsupported: no device"
-        ]
-    monkeypatch.delenv("MINIPW_CUDA_GRAPH")
-    for plain, record in zip(
-        run_stack(create_runs(settings, (1, 2), data, cupy)), with_graph[1], strict=True
-    ):
-        assert same_facts(plain, record)
-
-
-def test_a_graph_does_what_the_function_did(cupy, monkeypatch):
-    x, launched = cupy.zeros(1), []
-
-    class Capturing(device_stand_in.Stream):
-        """What is called during a capture leaves no trace; a launch does it again."""
-
-        def begin_capture(self):
-            self.kept = x.copy()
-
-        def end_capture(self):
-            x[...] = self.kept
-            return SimpleNamespace(launch=lambda stream: launched.append(stream) or function())
-
-    def function():
-        x[...] = 2 * x + 1
-
-    cupy.cuda.Stream = Capturing
-    assert graph.repeated(cupy, function) is function
-    monkeypatch.setenv("MINIPW_CUDA_GRAPH", "1")
-    assert graph.repeated(np, function) is function
-    assert graph.repeated(cupy, function, capturable=False) is function
-    repeated = graph.repeated(cupy, function)
-    for n in range(1, 6):
-        repeated()
-        assert x.get() == 2**n - 1
-    assert launched == 4 * [repeated.stream]

@@ -57,7 +57,7 @@ def test_three_runs(kernels, tiny_dataset, changes):
         plain()
         waited.append(counts.synchronisations - before)
 
-    stack.launch = step
+    stack.step = step
     stack.learn(lambda _: None)
     assert len(waited) == 8 and set(waited) == {0}
     for stacked in runs:

@@ -175,7 +175,7 @@ def test_weights_that_are_not_finite_fail_their_run_alone(data):
         if stack.steps + 1 == last:  # no later loss of this task shows it
             runs[1].network.parameters["dense0"][3, 7] = np.inf
 
-    stack.launch = step
+    stack.step = step
     stack.learn(lambda stack: None)
     (failure,) = stack.failures.values()
     assert str(failure).startswith(
