@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from minipw import InputError
-from minipw.flags import parser, refuse_unused
+from minipw.flags import check_writable, network_flags, parser, refuse_unused
 
 GIVEN = (
     "learning_rate",
@@ -37,6 +37,8 @@ def main(argv=None):
         The exit status.
     """
     args = parser().parse_args(argv)
+    args.protocol_given, args.protocol = args.protocol is not None, args.protocol or "released"
+    args.seed_given, args.seed = args.seed is not None, args.seed or 0
     for variable in ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS"):
         os.environ.setdefault(variable, "1")  # backend.THREADS share more than the products
     try:
@@ -126,6 +128,8 @@ def train(args):
         args.protocol,
         {**from_file, **given_settings(args)},
     )
+    if settings.blur and args.device == "cuda":
+        raise InputError("blurred streams run on the CPU alone: leave out blur or --device cuda")
     talk = sys.stderr if args.json else sys.stdout
 
     def say(text, always=False):
@@ -147,9 +151,12 @@ def take_settings(args):
     """
     values = {}
     if args.settings:
-        from minipw.tune import read_settings
+        from minipw.paper import PROTOCOLS
+        from minipw.settings_file import read_settings
 
         values = read_settings(args.settings)
+        if args.protocol_given:  # a flag wins over the file
+            values = {k: v for k, v in values.items() if k not in PROTOCOLS[args.protocol]}
     args.exp = args.exp or values.get("experiment")
     args.dataset = args.dataset or values.get("dataset")
     args.label = args.label or values.get("label")
@@ -221,21 +228,21 @@ def check_combination(args):
         ("--classes-per-task", args.classes_per_task, args.exp == "split", "--exp split"),
         ("--tasks", args.tasks, args.exp == "permuted", "--exp permuted"),
         ("--blur", args.blur, args.exp in ("split", "permuted"), "--exp split or permuted"),
-        ("--blur", args.blur, args.device == "cpu", "--device cpu"),
-        ("--pair-weights", args.pair_weights, args.head == "pairwise", "--head pairwise"),
         ("--pairs", args.pairs, args.head == "pairwise", "--head pairwise"),
-        (
-            "--lambda",
-            args.importance_lambda is not None,
-            args.rule != "sgd",
-            "--rule adagrad or s-mas",
-        ),
-        ("--smas-norm", args.smas_norm, args.rule == "s-mas", "--rule s-mas"),
         ("--class-mask", args.class_mask, args.multi_head, "--multi-head"),
         ("--save-model", args.save_model, False, "--exp stream"),
         ("--load-model", args.load_model, False, "--exp stream"),
     ]
-    refuse_unused(unused)
+    refuse_unused([*unused, *network_flags(args)])
+    if args.tune:
+        for flag, given, instead in (
+            ("--density", args.density, "--densities"),
+            ("--learning-rate", args.learning_rate, "--learning-rates"),
+            ("--plot", args.plot, "--plot with --settings afterwards"),
+        ):
+            if given is not None:
+                raise InputError(f"{flag} has no effect with --tune: give {instead}")
+        check_writable(args.tune, ".json", "settings")
 
 
 def given_settings(args):

@@ -56,7 +56,7 @@ def plot_run(record, heading, path):
     matrix = record["accuracy_matrix"]
     tasks = len(matrix[0])
     figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4.6), layout="constrained")
-    figure.suptitle(heading)
+    figure.suptitle(plain(heading))
 
     learned = range(1, tasks + 1)
     seen = [sum(matrix[t][:t]) / t for t in learned]
@@ -90,7 +90,7 @@ def plot_stream(result, path):
     """
     plt = pyplot()
     figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4.6), layout="constrained")
-    figure.suptitle(f"{os.path.basename(result['dataset'])}, one pass in its own order")
+    figure.suptitle(plain(f"{os.path.basename(result['dataset'])}, one pass in its own order"))
     ends, accuracies = zip(*result["curve"], strict=True)
     left.step([0, *ends], [accuracies[0], *accuracies], color=COLORS[0])
     left.set(xlabel="samples learned", ylabel="test-then-train accuracy (%)", ylim=(0, 102))
@@ -99,10 +99,15 @@ def plot_stream(result, path):
     right.barh(range(len(labels)), values, color=COLORS[0])
     right.set(xlabel="accuracy at the end, on test samples (%)", ylabel="class", xlim=(0, 102))
     shown = range(0, len(labels), -(-len(labels) // 25))  # no more names than fit
-    right.set_yticks(shown, [labels[n] for n in shown])
+    right.set_yticks(shown, [plain(labels[n]) for n in shown])
     right.invert_yaxis()
     right.grid(axis="x", alpha=0.3)
     save(plt, figure, [path])
+
+
+def plain(text):
+    """A text in which matplotlib reads no formula."""
+    return text.replace("$", r"\$")
 
 
 def save(plt, figure, paths):

@@ -2,6 +2,7 @@
 
 import argparse
 import math
+import os
 import sys
 
 from minipw import InputError, __version__
@@ -149,8 +150,7 @@ def parser():
     protocol.add_argument(
         "--protocol",
         choices=list(PROTOCOLS),
-        default="released",
-        help="sets all five below; the printed numbers come from the released program",
+        help="sets all five below; released, where the printed numbers come from, unless given",
     )
     protocol.add_argument("--pairs", choices=["released", "distinct"])
     protocol.add_argument("--kwta-threshold", choices=["k", "k+1"])
@@ -158,7 +158,7 @@ def parser():
     protocol.add_argument("--class-mask", choices=["zero", "exclude"])
     protocol.add_argument("--gelu", choices=["tanh", "exact"])
     run = p.add_argument_group("the run")
-    run.add_argument("--seed", type=whole(0), default=0, metavar="N", help="of the first run (0)")
+    run.add_argument("--seed", type=whole(0), metavar="N", help="of the first run (0)")
     run.add_argument(
         "--runs", type=whole(1), metavar="N", help="seeds (1; --paper: the paper's number)"
     )
@@ -227,3 +227,29 @@ def refuse_unused(flags):
     for flag, given, used, needs in flags:
         if given and not used:
             raise InputError(f"{flag} has no effect without {needs}: leave it out")
+
+
+def network_flags(args):
+    """For `refuse_unused`: flags of one head or rule with another."""
+    pairwise, regularized = args.head in (None, "pairwise"), args.rule != "sgd"
+    importance = args.importance_lambda is not None
+    return [
+        ("--pair-weights", args.pair_weights, pairwise, "--head pairwise"),
+        ("--lambda", importance, regularized, "--rule adagrad or s-mas"),
+        ("--smas-norm", args.smas_norm, args.rule == "s-mas", "--rule s-mas"),
+    ]
+
+
+def check_writable(path, ending, what):
+    """Raise InputError when a file could not be written to `path` later.
+
+    what : str
+        What the file holds, for the message.
+    """
+    folder = os.path.dirname(path) or "."
+    if not path.endswith(ending):
+        raise InputError(f"{what} {path}: name it {ending}")
+    if os.path.isdir(path):
+        raise InputError(f"{what} {path}: is a folder, name a file")
+    if not (os.path.isdir(folder) and os.access(folder, os.W_OK)):
+        raise InputError(f"{what} {path}: {folder} is no folder that can be written")

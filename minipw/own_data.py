@@ -68,7 +68,7 @@ def from_csv(path, label, raw=False):
     unless `raw`. Classes are numbered in the order of their names, of numbers if they all are.
     """
     x, texts = readers.read_csv(path, label)
-    names = sorted(set(texts), key=class_order(texts))
+    names = sorted(sorted(set(texts)), key=class_order(texts))  # names of equal numbers by text
     number = {name: n for n, name in enumerate(names)}
     y = np.array([number[text] for text in texts])
     test = np.zeros(len(y), bool)

@@ -44,6 +44,8 @@ def reading(where):
         yield
     except (InputError, MemoryError):
         raise
+    except UnicodeDecodeError:
+        require(False, where, "is not UTF-8 text", "save it as UTF-8")
     except EOFError:
         require(False, where, "ends early: truncated download", "replace the file")
     except Exception as error:  # zlib, tarfile, zipfile and numpy raise a dozen types on damage
@@ -232,20 +234,28 @@ def read_csv(path, label):
     """
     path, rows, classes = os.fspath(path), [], []
     with reading(path), open(path, newline="", encoding="utf-8-sig") as file:
-        delimiter = max(",;\t", key=file.readline().count)
+        first = file.readline()
+        require(first.strip(), path, "does not begin with a line of column names", "add one")
+        headers = {
+            d: [name.strip() for name in next(csv.reader([first], delimiter=d))] for d in ",;\t"
+        }
+        # The one that gives the label's column, and of several the one with most columns.
+        delimiter = max(headers, key=lambda d: (label in headers[d], len(headers[d])))
         file.seek(0)
         lines = csv.reader(file, delimiter=delimiter)
-        header = [name.strip() for name in next(lines, [])]
+        header = [name.strip() for name in next(lines)]
         names = f"the columns are {', '.join(header[:8])}{', ...' * (len(header) > 8)}"
         require(label in header, path, f"has no column {label!r}", names)
         require(header.count(label) == 1, path, f"has several columns {label!r}", "rename one")
         require(len(header) > 1, path, "has no column beside the label", "add features")
         column = header.index(label)
-        for line in filter(None, lines):
+        for line in lines:
+            if not any(map(str.strip, line)):
+                continue
             where = f"{path}, line {lines.line_num}"
             fault = f"has {len(line)} values, not {len(header)}"
             require(len(line) == len(header), where, fault, "mend the line")
-            classes.append(line.pop(column).strip())
+            classes.append(" ".join(line.pop(column).split()))
             require(classes[-1], where, "has no label", "fill it in or remove the line")
             rows.append(csv_numbers(where, line, header[:column] + header[column + 1 :]))
     require(rows, path, "holds no samples", "add lines under the header")

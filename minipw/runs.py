@@ -15,6 +15,7 @@ from minipw import InputError
 from minipw.record import RECORD_FORMAT
 from minipw.settings import Settings
 
+RECORD_START = b'{"format":'
 DEFAULTS = {
     field.name: field.default
     for field in dataclasses.fields(Settings)
@@ -60,7 +61,7 @@ def read(path):
 def _parse(path, content):
     """Records by their keys, of the whole lines of a store's content."""
     known = {}
-    for number, line in enumerate(content[: content.rfind(b"\n") + 1].splitlines(), start=1):
+    for number, line in enumerate(content[: whole_size(content)].splitlines(), start=1):
         try:
             record = json.loads(line)
             if record["format"] != RECORD_FORMAT:
@@ -76,6 +77,17 @@ def _parse(path, content):
                 f"{path}, line {number}: not a result of minipw; choose another --out"
             ) from None
     return known
+
+
+def whole_size(content):
+    """Bytes of a store's content without the torn record that it may end with."""
+    start = content.rfind(b"\n") + 1
+    if content[start:].startswith(RECORD_START) or RECORD_START.startswith(content[start:]):
+        try:
+            json.loads(content[start:])
+        except ValueError:
+            return start
+    return len(content)
 
 
 class Store:
@@ -130,9 +142,11 @@ class Store:
     def _read(self):
         self.file.seek(0)
         content = self.file.read()
-        known, whole = _parse(self.path, content), content.rfind(b"\n") + 1
+        known, whole = _parse(self.path, content), whole_size(content)
         if whole < len(content):
             self.file.truncate(whole)
+        if content[:whole] and not content[:whole].endswith(b"\n"):
+            self.file.write(b"\n")  # an editor took it off a whole record
         return known
 
     def find(self, settings, seed, dataset):

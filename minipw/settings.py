@@ -72,6 +72,10 @@ class Settings:
             raise InputError("a stream with blurred boundaries has one pass: use --epochs 1")
         if not self.learning_rate > 0:
             raise InputError(f"learning_rate is {self.learning_rate}: use a number above 0")
+        if not self.importance_lambda >= 0:
+            raise InputError(f"importance_lambda is {self.importance_lambda}: use at least 0")
+        if self.blur and self.experiment == "iid":
+            raise InputError("an iid stream has no boundaries to blur: leave out blur")
 
     def architecture(self, dataset):
         """The description of the network for a data set."""

@@ -49,6 +49,8 @@ class Stack:
         self.runs, self.settings, self.data = runs, runs[0].settings, runs[0].dataset
         if len({run.total_steps for run in runs}) != 1:
             raise ValueError("stacked runs must have equally many steps")
+        if self.settings.blur:
+            raise ValueError("stacked runs must have sharp boundaries")
         self.rule, self.failures, self.steps = runs[0].rule, {}, 0
         self.network = Network.stack([run.network for run in runs])
         self.importance = zero_importance(self.network.parameters)

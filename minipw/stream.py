@@ -12,9 +12,9 @@ from itertools import pairwise
 
 import numpy as np
 
-from minipw import InputError, datasets, figures
+from minipw import InputError, datasets, figures, model_file
 from minipw.checkpoint import StopRequest
-from minipw.flags import refuse_unused
+from minipw.flags import check_writable, network_flags, refuse_unused
 from minipw.learner import OnlineClassifier
 from minipw.progress import progress_bar
 from minipw.unused import unused_lines
@@ -53,8 +53,9 @@ def stream(args):
         The exit status: 0, or 130 when interrupted.
     """
     unused = [("--" + name.replace("_", "-"), getattr(args, name)) for name in OF_RUNS]
-    unused.append(("--protocol", args.protocol != "released"))
-    refuse_unused([(flag, given, False, "another --exp") for flag, given in unused])
+    unused.append(("--protocol", args.protocol_given))
+    unused = [(flag, given, False, "--exp split, permuted or iid") for flag, given in unused]
+    refuse_unused([*unused, *network_flags(args)])
     if args.save_model:
         check_model_path(args.save_model)
     if args.plot:
@@ -64,6 +65,9 @@ def stream(args):
     dataset = datasets.load(
         args.dataset or "mnist", args.data_dir, named, label=args.label, raw=True
     )
+    if learner.samples and not set(learner.classes_) & set(label_list(dataset, dataset.y_train)):
+        known = ", ".join(map(repr, learner.classes_[:5]))
+        print(f"warning: the model's classes ({known}) do not occur in the file", file=sys.stderr)
     talk = sys.stderr if args.json or args.quiet else sys.stdout
 
     def say(text):
@@ -85,7 +89,10 @@ def stream(args):
         learner.save(args.save_model)
         say(f"model written to {args.save_model}")
     if stop.asked:
-        print(f"interrupted after {right.size:,} samples", file=sys.stderr)
+        advice = ""
+        if args.save_model:
+            advice = ", which the model has learned: go on with a file of the others"
+        print(f"interrupted after {right.size:,} samples{advice}", file=sys.stderr)
         return 130
     result = measure(learner, dataset, right, seconds)
     if args.json:
@@ -100,12 +107,13 @@ def stream(args):
 
 
 def check_model_path(path):
-    """Raise InputError when a model could not be written to `path` later."""
-    folder = os.path.dirname(path) or "."
-    if not path.endswith(".npz"):
-        raise InputError(f"model {path}: name it .npz")
-    if not (os.path.isdir(folder) and os.access(folder, os.W_OK)):
-        raise InputError(f"model {path}: {folder} is no folder that can be written")
+    """Raise InputError when a model could not be written to `path`, or over another file."""
+    check_writable(path, ".npz", "model")
+    if os.path.exists(path):
+        try:
+            model_file.load(path)
+        except InputError as error:
+            raise InputError(f"{error}; it is not replaced, choose another --save-model") from None
 
 
 def learner_for(args):
@@ -113,6 +121,8 @@ def learner_for(args):
     given = {flag: getattr(args, flag) for flag in OF_THE_LEARNER}
     given = {flag: value for flag, value in given.items() if value is not None}
     if args.load_model:
+        given |= {"seed": args.seed} if args.seed_given else {}
+        given |= {"device": args.device} if args.device != "cpu" else {}
         for flag in given:
             raise InputError(
                 f"--{flag.removeprefix('importance_').replace('_', '-')} cannot be given with "
@@ -144,7 +154,7 @@ def follow(learner, dataset, stop, quiet):
                 break
             part = slice(start, start + size)
             x, labels = dataset.x_train[part], label_list(dataset, dataset.y_train[part])
-            if learner.classes_:
+            if learner.network is not None:
                 predicted = learner.predict(x)
                 right[part] = [a == b for a, b in zip(predicted, labels, strict=True)]
             learner.partial_fit(x, labels)

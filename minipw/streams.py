@@ -234,8 +234,13 @@ def split_tasks(dataset, rng, classes_per_task=2, count=None):
             f"{classes_per_task} classes per task do not fit a data set of "
             f"{dataset.classes} classes: use --classes-per-task 1 to {dataset.classes}"
         )
-    tasks = []
+    tasks, counts = [], np.bincount(dataset.y_train, minlength=dataset.classes)
     for first in range(0, dataset.classes, classes_per_task):
+        if not counts[first : first + classes_per_task].any():  # there may be very many
+            raise InputError(
+                f"task 'classes {dataset.label(first)}' has no training samples: number the "
+                "classes without gaps, or use more --classes-per-task"
+            )
         classes = np.zeros(dataset.classes, bool)
         classes[first : first + classes_per_task] = True
         name = "classes " + " ".join(dataset.label(c) for c in np.flatnonzero(classes))

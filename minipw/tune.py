@@ -4,7 +4,6 @@ The test set is not touched: a tenth of the training samples of every class is h
 out, the rest is the stream, and the final accuracy on the held-out tenth decides.
 """
 
-import json
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from minipw.metrics import mean_and_interval
 from minipw.paper import table
 from minipw.reproduce import duration, open_lanes, work_items
 from minipw.runs import Store
+from minipw.settings_file import NOT_IN_FILES
 from minipw.workers import Item
 
 HELD_OUT = 0.1
@@ -40,6 +40,20 @@ def released_grid(settings):
     )
 
 
+def fitting_densities(settings, densities, dataset):
+    """Those densities that leave winners and losers among the network's units."""
+    found, reason = [], None
+    for density in densities:
+        try:
+            _ = replace(settings, density=density).architecture(dataset).winners
+            found.append(density)
+        except InputError as error:
+            reason = error
+    if not found:
+        raise reason
+    return found
+
+
 def tune(settings, dataset, args, say):
     """Run every point of the grid and choose the one with the best held-out accuracy.
 
@@ -58,7 +72,8 @@ def tune(settings, dataset, args, say):
         The chosen settings, as `--settings` reads them, or None when interrupted.
     """
     rates, densities = released_grid(settings)
-    rates, densities = args.learning_rates or rates, args.densities or densities
+    densities = args.densities or fitting_densities(settings, densities, dataset)
+    rates = args.learning_rates or rates
     points = [
         replace(settings, learning_rate=rate, density=density, held_out=HELD_OUT)
         for rate in rates
@@ -97,8 +112,7 @@ def tune(settings, dataset, args, say):
         say(line)
     say(f"{duration(spent)} of one core; {len(failed)} runs failed")
     chosen = {name: value for name, value in asdict(best).items() if value is not None}
-    del chosen["held_out"]
-    return chosen
+    return {name: value for name, value in chosen.items() if name not in NOT_IN_FILES}
 
 
 def grid_lines(found, rates, densities, best):
@@ -112,27 +126,3 @@ def grid_lines(found, rates, densities, best):
             mark = "*" if (rate, density) == (best.learning_rate, best.density) else " "
             cells.append(f"{'-' if mean is None else f'{mean:.1f}':>8s}{mark}")
         yield f"{rate:<13g}" + "".join(cells)
-
-
-def read_settings(path):
-    """Settings from a JSON file, for `--settings`.
-
-    Raises
-    ------
-    InputError
-        For a file that is missing, is no JSON object, or names no setting.
-    """
-    from minipw.settings import Settings
-
-    try:
-        values = json.loads(Path(path).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(f"cannot read settings {path}: {error.strerror}") from None
-    except ValueError as error:
-        raise InputError(f"settings {path} are not JSON: {error}") from None
-    if not isinstance(values, dict):
-        raise InputError(f"settings {path} must be one JSON object")
-    unknown = set(values) - set(Settings.__dataclass_fields__)
-    if unknown:
-        raise InputError(f"settings {path}: {', '.join(sorted(unknown))} is no setting")
-    return values

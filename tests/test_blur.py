@@ -121,7 +121,7 @@ def test_on_the_command_line(command, tiny_npz):
     for flags, says in (
         (("--exp", "iid"), "--blur has no effect without --exp split or permuted"),
         (("--exp", "split", "--epochs", 2), "has one pass: use --epochs 1"),
-        (("--exp", "split", "--device", "cuda"), "--blur has no effect without --device cpu"),
+        (("--exp", "split", "--device", "cuda"), "blurred streams run on the CPU alone"),
     ):
         status, out, err = command(*flags, *small)
         assert (status, out) == (2, "") and says in err

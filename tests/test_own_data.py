@@ -14,7 +14,8 @@ from minipw.streams import split_tasks
 pytestmark = pytest.mark.usefixtures("isolated")
 
 CSV_LETTERS = ",;\t\n\r\"'ye0.1 \0"
-SMALL = ("--backbone", "mlp-20-1", "--batch-size", 4, "--pair-weights", 60, "--density", 0.3)
+NETWORK = ("--backbone", "mlp-20-1", "--batch-size", 4, "--pair-weights", 60)
+SMALL = (*NETWORK, "--density", 0.3)
 
 
 @pytest.fixture
@@ -75,7 +76,7 @@ def test_other_delimiters_and_a_byte_order_mark(csv_file):
     "lines, text",
     [
         (["x,z", "1,2"], "has no column 'y'; the columns are x, z"),
-        ([""], "has no column 'y'"),
+        ([""], "does not begin with a line of column names"),
         (["y,y", "1,2"], "has several columns 'y'"),
         (["y", "1"], "has no column beside the label"),
         (["x,y"], "holds no samples"),
@@ -92,6 +93,32 @@ def test_damaged_csv(csv_file, lines, text):
     path = csv_file(*lines)
     message = error(lambda path: load(path, label="y"), path)
     assert text in message and path in message
+
+
+def test_a_quoted_header_and_blank_lines(csv_file):
+    path = csv_file('"a, b";"c, d";y', "1;2;u", "  ", "", '3;4;"u\nv"', " ; ; ")
+    x, classes = readers.read_csv(path, "y")
+    np.testing.assert_array_equal(x, [[1, 2], [3, 4]])
+    assert classes == ["u", "u v"]  # a label is one line
+
+
+def test_a_file_that_is_not_utf_8(csv_file):
+    path = csv_file("x,y", "1,rosé", encoding="latin-1")
+    assert "is not UTF-8 text; save it as UTF-8" in error(lambda p: load(p, label="y"), path)
+
+
+def test_names_of_equal_numbers_have_an_order(csv_file):
+    path = csv_file("x,y", *(f"{n},{text}" for text in ("1.0", "01", "1", "0") for n in range(5)))
+    assert load(path, label="y").labels == ("0", "01", "1", "1.0")
+
+
+def test_very_large_class_numbers_are_refused_at_once(command, tmp_path):
+    labels = np.array([0, 1_000_000] * 4)
+    x = np.zeros((8, 4), np.float32)
+    np.savez(tmp_path / "d.npz", x_train=x, y_train=labels, x_test=x, y_test=labels)
+    flags = ("--exp", "split", "--dataset", tmp_path / "d.npz", "--head", "fc", "--batch-size", 1)
+    status, _, err = command(*flags, "--backbone", "mlp-30-1")
+    assert status == 2 and "number the classes without gaps" in err
 
 
 def test_label_belongs_to_csv(csv_file, tmp_path):
@@ -131,7 +158,7 @@ def test_a_csv_on_the_command_line(command, wine):
 
 def test_settings_of_a_csv_are_searched_in_other_processes(command, wine, tmp_path):
     best = tmp_path / "best.json"
-    flags = ("--exp", "split", "--dataset", wine, "--label", "kind", *SMALL)
+    flags = ("--exp", "split", "--dataset", wine, "--label", "kind", *NETWORK)
     search = ("--learning-rates", "1e-3,1e-2", "--densities", "0.3", "--out", tmp_path / "runs")
     # a split of single classes leaves 14 samples each, 1 of them held out
     status, _, err = command(*flags, "--classes-per-task", 1, "--tune", best, *search)

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from minipw import report
+from minipw import figures, report
 
 RECORD = {
     "tasks": ["classes 2 3", "classes 0 1"],
@@ -27,6 +27,13 @@ MAGIC = {"png": b"\x89PNG\r\n\x1a\n", "svg": b"<?xml", "pdf": b"%PDF"}
 def tiny(tiny_npz):
     small = ("--backbone", "mlp-30-1", "--batch-size", 8, "--quiet")
     return ("--exp", "split", "--dataset", tiny_npz, *small)
+
+
+def test_formulas_in_names_are_text(tmp_path):
+    pytest.importorskip("matplotlib", reason="a figure needs matplotlib")
+    result = {"dataset": r"a$\frac$.csv", "curve": [[5, 50.0]], "class_accuracy": {r"$\frac$": 9.0}}
+    figures.plot_stream(result, str(tmp_path / "a.png"))
+    assert (tmp_path / "a.png").stat().st_size > 1000
 
 
 def test_result_text():

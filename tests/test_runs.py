@@ -67,13 +67,32 @@ def test_every_part_of_the_key_counts(path):
 def test_a_torn_last_line_is_cut_off_wherever_it_ends(path):
     whole = filled(path, 0, 1)
     first = whole.index(b"\n") + 1
-    for end in range(first, len(whole)):
+    for end in range(first, len(whole) - 1):
         path.write_bytes(whole[:end])
         with Store(path) as store:
             assert [r["seed"] for r in store.records] == [0]
             assert path.read_bytes() == whole[:first]
             store.append(record(1))
         assert path.read_bytes() == whole
+
+
+def test_a_record_that_lost_the_end_of_its_line_is_kept(path):
+    whole = filled(path, 0, 1)
+    path.write_bytes(whole[:-1])  # as some editors leave it
+    assert [r["seed"] for r in read(path)] == [0, 1]
+    assert path.read_bytes() == whole[:-1]
+    filled(path, 2)
+    with Store(path) as store:
+        assert [r["seed"] for r in store.records] == [0, 1, 2]
+    assert path.read_bytes().startswith(whole)
+
+
+def test_a_foreign_text_without_an_end_is_not_cut(path):
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"a precious note")
+    with pytest.raises(InputError, match="line 1: not a result"):
+        Store(path)
+    assert path.read_bytes() == b"a precious note"
 
 
 def test_a_whole_last_line_is_kept(path):

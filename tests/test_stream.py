@@ -120,7 +120,7 @@ def test_an_interrupt_keeps_what_was_learned(command, flags, tmp_path, monkeypat
 @pytest.mark.parametrize(
     "extra, says",
     [
-        (("--multi-head",), "--multi-head has no effect without another --exp"),
+        (("--multi-head",), "--multi-head has no effect without --exp split, permuted or iid"),
         (("--epochs", 2), "--epochs has no effect"),
         (("--runs", 2), "--runs has no effect"),
         (("--out", "runs"), "--out has no effect"),
@@ -147,7 +147,41 @@ def test_a_model_of_another_shape_is_refused(command, flags, tiny_npz, tmp_path)
     model = tmp_path / "m.npz"
     assert command(*flags, "--quiet", "--save-model", model)[0] == 0
     status, _, err = command("--exp", "stream", "--dataset", tiny_npz, "--load-model", model)
-    assert status == 2 and err.count("\n") == 1 and "shape" in err
+    assert status == 2 and "warning: the model's classes ('red'," in err
+    assert "error: X has samples of shape (8, 8, 1), those before had (4,)" in err
+
+
+@pytest.mark.parametrize("content", ["data", "folder"])
+def test_a_file_that_is_no_model_is_not_replaced(command, flags, tiny_npz, tmp_path, content):
+    path = tiny_npz
+    if content == "folder":
+        path = tmp_path / "folder.npz"
+        path.mkdir()
+    status, out, err = command(*flags, "--save-model", path)
+    assert (status, out) == (2, "") and err.count("\n") == 1
+    if content == "data":
+        assert "it is not replaced" in err
+        np.load(path)["x_train"]
+
+
+def test_what_a_loaded_model_cannot_change(command, flags, tmp_path):
+    model = tmp_path / "m.npz"
+    assert command(*flags, "--quiet", "--save-model", model)[0] == 0
+    bare = (*flags[:6], "--load-model", model)
+    for flag, value in (("--seed", 5), ("--device", "cuda"), ("--density", 0.3)):
+        status, _, err = command(*bare, flag, value)
+        assert status == 2 and f"{flag} cannot be given with --load-model" in err
+    for extra in (("--rule", "sgd", "--lambda", 1), ("--head", "fc", "--pair-weights", 9)):
+        status, _, err = command(*flags, *extra)
+        assert status == 2 and "has no effect without" in err
+    assert command(*bare, "--save-model", model, "--quiet")[0] == 0  # a model may be replaced
+
+
+def test_a_model_with_announced_classes_alone(command, flags, tmp_path):
+    model = str(tmp_path / "m.npz")
+    OnlineClassifier(classes=["red"]).save(model)
+    status, out, err = command(*flags[:6], "--load-model", model)
+    assert status == 0 and "accuracy" in out, err
 
 
 def test_units_that_do_nothing_are_named():

@@ -5,9 +5,11 @@ import json
 import numpy as np
 import pytest
 
+from minipw import InputError
 from minipw.paper import table
 from minipw.settings import Settings
-from minipw.tune import read_settings, released_grid
+from minipw.settings_file import read_settings
+from minipw.tune import released_grid
 
 
 def test_hold_out_takes_a_tenth_of_every_class(tiny_dataset):
@@ -99,3 +101,81 @@ def test_read_settings_returns_what_is_there(tmp_path):
     path = tmp_path / "s.json"
     path.write_text('{"density": 0.25}')
     assert read_settings(path) == {"density": 0.25}
+
+
+@pytest.mark.parametrize(
+    "values, says",
+    [
+        ({"batch_size": "64"}, "batch_size is '64': use a whole number"),
+        ({"batch_size": 4.5}, "batch_size is 4.5: use a whole number"),
+        ({"epochs": True}, "epochs is True: use a whole number"),
+        ({"density": "x"}, "density is 'x': use a number"),
+        ({"learning_rate": "x"}, "learning_rate is 'x': use a number"),
+        ({"blur": float("nan")}, "blur is nan: use a number"),
+        ({"backbone": 5}, "backbone is 5: use text"),
+        ({"multi_head": "no"}, "multi_head is 'no': use true or false"),
+        ({"importance_lambda": None}, "importance_lambda is None: use a number"),
+        ({"held_out": 0.5}, "held_out is no setting"),
+        ({"evaluate_every": 5}, "evaluate_every is no setting"),
+    ],
+)
+def test_a_value_of_another_kind_is_named(tmp_path, values, says):
+    path = tmp_path / "s.json"
+    path.write_text(json.dumps(values))
+    with pytest.raises(InputError) as caught:
+        read_settings(path)
+    assert str(caught.value) == f"settings {path}: {says}"
+
+
+def test_values_of_their_kind_are_taken(tmp_path):
+    path, values = tmp_path / "s.json", {"label": None, "density": None, "learning_rate": 1}
+    path.write_text(json.dumps(values))
+    assert read_settings(path) == values
+
+
+@pytest.mark.parametrize(
+    "values, flags, says",
+    [
+        ({"importance_lambda": -3}, (), "importance_lambda is -3: use at least 0"),
+        ({"experiment": "iid", "blur": 0.5}, (), "an iid stream has no boundaries to blur"),
+    ],
+)
+def test_a_file_is_checked_as_flags_are(command, tiny_npz, tmp_path, values, flags, says):
+    path = tmp_path / "s.json"
+    path.write_text(json.dumps({"experiment": "split", "dataset": tiny_npz, **values}))
+    status, _, err = command("--settings", path, *flags)
+    assert status == 2 and says in err and err.count("\n") == 1
+
+
+def test_a_protocol_that_is_given_wins_over_the_file(command, search, tmp_path):
+    flags, path = search
+    assert command(*flags)[0] == 0
+    pairs = {}
+    for protocol in ((), ("--protocol", "paper"), ("--protocol", "released")):
+        status, out, err = command("--settings", path, *protocol, "--json")
+        assert status == 0, err
+        pairs[protocol] = json.loads(out)["settings"]["pairs"]
+    assert list(pairs.values()) == ["released", "distinct", "released"]
+
+
+def test_flags_that_a_search_does_not_use(command, search):
+    flags, _ = search
+    for flag, value, instead in (
+        ("--density", 0.5, "--densities"),
+        ("--learning-rate", 0.5, "--learning-rates"),
+        ("--plot", "a.png", "--plot with --settings"),
+    ):
+        status, _, err = command(*flags, flag, value)
+        assert status == 2 and f"{flag} has no effect with --tune: give {instead}" in err
+    for bad, says in (("best.npz", "name it .json"), ("none/best.json", "none is no folder")):
+        status, _, err = command(*flags[:-1], bad)
+        assert status == 2 and says in err
+
+
+def test_densities_that_leave_no_winner_are_not_searched(command, tiny_npz, tmp_path):
+    """The released ones begin with 0.03, which of 30 units keeps none at threshold k."""
+    run = ["--exp", "split", "--dataset", tiny_npz, "--backbone", "mlp-30-1", "--batch-size", 8]
+    flags = [*run, "--out", tmp_path / "o", "--workers", 1, "--learning-rates", "1e-3"]
+    status, out, err = command(*flags, "--tune", tmp_path / "best.json")
+    assert status == 0, err
+    assert "0.03" not in out and json.loads((tmp_path / "best.json").read_text())["density"] > 0.05
