@@ -69,7 +69,7 @@ class Architecture:
             if len(self.input_shape) != 3:
                 raise InputError(
                     f"backbone {self.backbone} needs images (height, width, channels), "
-                    f"the data has shape {self.input_shape}: use --backbone mlp-700-1"
+                    f"the data has shape {self.input_shape}: use backbone mlp-700-1"
                 )
             channels = self.input_shape[-1]
             for n, (kernel, stride, filters) in enumerate(CONVOLUTIONS[self.backbone]):
@@ -110,7 +110,7 @@ class Architecture:
         if not (0 < self.density < 1 and winners >= 1):
             least = (1 + at_most_k) / self.units
             advice = (
-                f"use --density from {math.ceil(1e4 * least) / 1e4:g} to below 1"
+                f"use a density from {math.ceil(1e4 * least) / 1e4:g} to below 1"
                 if least < 1
                 else "use a wider backbone"
             )

@@ -12,12 +12,8 @@ import numpy as np
 
 from minipw import InputError
 from minipw.architecture import Architecture, he_normal, triangle_pair
-from minipw.kernels.pairwise_cpu import (
-    ListedPairs,
-    WinnerPairs,
-    choose_form,
-    most_repeats,
-)
+from minipw.kernels.pairwise_cpu import ListedPairs, WinnerPairs, choose_form
+from minipw.kernels.pairwise_growing import GrowingPairs
 from minipw.memory import require_host_memory
 from minipw.model import PAIRWISE_STD, Network
 from minipw.nn.pairwise import Pairs
@@ -164,31 +160,39 @@ def _with_head(architecture, parameters, before, seed, batch_size):
         columns.insert(0, before.parameters["head"].reshape(rows, -1))
     head = np.concatenate(columns, axis=1)
     if not pairwise:
-        return assemble(architecture, {**parameters, "head": head}, None, None, batch_size)
+        return Network(architecture, {**parameters, "head": head})
     i, j = draw_pairs(seed, architecture.units, rows, drawn)
     if before is not None:
         i = np.concatenate([before.pairs.i.reshape(rows, -1), i], axis=1)
         j = np.concatenate([before.pairs.j.reshape(rows, -1), j], axis=1)
     parameters = {**parameters, "head": head.reshape(-1)}
-    return assemble(architecture, parameters, i.reshape(-1), j.reshape(-1), batch_size)
+    form = before.pairs.form if before is not None else None
+    return assemble(architecture, parameters, i.reshape(-1), j.reshape(-1), batch_size, form)
 
 
-def assemble(architecture, parameters, i, j, batch_size):
+def assemble(architecture, parameters, i, j, batch_size, before=None):
     """A network from its parts.
 
     Its form adds the products of a class up in the same order however many classes there
     are: the old outputs do not change in a bit when the head grows.
+
+    before : object or None
+        The form for the first of the outputs.
     """
     network = Network(architecture, parameters)
     if i is None:
         return network
     units, classes = architecture.units, architecture.classes
     sizes = (classes, units, architecture.winners)
-    chosen = choose_form(i, j, *sizes, batch_size)
-    if chosen not in (WinnerPairs, ListedPairs):
-        few = architecture.winners**2 * most_repeats(i, j, units) < 2 * i.size
-        chosen = WinnerPairs if few else ListedPairs
-    network.pairs = Pairs(i, j, classes, chosen(i, j, classes, units))
+    repeats = -(-i.size // (units * (units - 1) // 2))  # `draw_pairs` goes in a circle
+    chosen = choose_form(i, j, *sizes, batch_size, repeats=repeats)
+    few = architecture.winners**2 * repeats < 2 * i.size
+    if chosen is WinnerPairs or (chosen is not ListedPairs and few):
+        before = before if isinstance(before, GrowingPairs) else None
+        form = GrowingPairs(i, j, classes, units, before)
+    else:
+        form = ListedPairs(i, j, classes, units)
+    network.pairs = Pairs(i, j, classes, form)
     network.evaluation_pairs = network.pairs
     return network
 

@@ -7,7 +7,7 @@ import numpy as np
 from minipw import InputError, divergence, growth, learner_state, model_file
 from minipw.architecture import CONVOLUTIONS
 from minipw.rules import Rule, update, zero_importance
-from minipw.samples import as_label, as_labels, as_samples, label_array
+from minipw.samples import as_labels, as_samples, feature_count, label_array, label_list
 from minipw.standardize import Standardizer
 from minipw.unused import unused_units
 
@@ -113,8 +113,8 @@ class OnlineClassifier:
     def add_classes(self, labels):
         """Add outputs for classes that are known to come."""
         known = self._index
-        labels = dict.fromkeys(as_label(label) for label in labels)
-        new = [label for label in labels if label not in known]
+        labels = label_list(labels, "classes")
+        new = [label for label in dict.fromkeys(labels) if label not in known]
         if new and self.network is not None:
             self.network = growth.add_outputs(
                 self.network, self.importance, len(new), self.settings["seed"], self.batch_size
@@ -130,7 +130,8 @@ class OnlineClassifier:
         ----------
         x : array-like of shape (N, D), (N, height, width) or (N, height, width, channels)
             Real numbers of any type; N may be 1, or more than fits in memory as float64.
-        y : sequence of N hashable labels
+        y : list or array of N hashable labels
+            `save` takes text, numbers, True, False, None and tuples of these alone.
 
         Returns
         -------
@@ -228,7 +229,7 @@ class OnlineClassifier:
         """
         if self.input_shape is None or len(self.input_shape) != 1:
             raise InputError("features can be added to samples of shape (N, D) alone")
-        x, labels = self._waiting
+        count, (x, labels) = feature_count(count), self._waiting
         unknown = np.full((len(x), count), np.nan if self.settings["missing"] else 0.0)
         if self.network is not None:
             seed = self.settings["seed"]

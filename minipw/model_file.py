@@ -4,6 +4,7 @@ import contextlib
 import hashlib
 import json
 import os
+import stat
 
 import numpy as np
 
@@ -18,6 +19,8 @@ FACTS = "facts"
 
 def save(path, arrays, facts):
     """Replace the file at `path`: a reader finds the old one or the new one, whole.
+
+    A link stays one: the file that it names is replaced. The mode of the old file is kept.
 
     Parameters
     ----------
@@ -34,14 +37,17 @@ def save(path, arrays, facts):
     head = {"format": FORMAT, "version": VERSION, "written_by": f"minipw {__version__}"}
     head |= {"checksum": checksum(arrays, facts), "facts": facts}
     text = np.frombuffer(json.dumps(head).encode(), np.uint8)
-    temporary = f"{path}.{os.getpid()}.part"  # two processes do not write into one file
+    target = os.path.realpath(path)
+    temporary = f"{target}.{os.getpid()}.part"  # two processes do not write into one file
     try:
         with open(temporary, "wb") as file:
             np.savez(file, **{FACTS: text}, **arrays)
             file.flush()
             os.fsync(file.fileno())
-        os.replace(temporary, path)
-        _sync_folder(path)
+        if os.path.exists(target):
+            os.chmod(temporary, stat.S_IMODE(os.stat(target).st_mode))
+        os.replace(temporary, target)
+        _sync_folder(target)
     except BaseException as error:
         with contextlib.suppress(OSError):
             os.unlink(temporary)

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from minipw import InputError
 from minipw.learner import OnlineClassifier
 
 try:
@@ -9,6 +10,9 @@ try:
     from river import base
 except ImportError as error:
     raise ImportError(f"{error}: pip install 'minipw[river]'") from error
+
+NO_FEATURE = ("no feature",)
+"""Of a stream that begins with samples without features: a column of missing values."""
 
 
 class PairwiseClassifier(base.MiniBatchClassifier):
@@ -87,22 +91,33 @@ class PairwiseClassifier(base.MiniBatchClassifier):
         return pd.DataFrame(probabilities, X.index, self._learner.classes_)
 
     def _learn(self, samples, labels):
-        new = {feature for x in samples for feature in x} - self._columns.keys()
-        for feature in sorted(new, key=lambda feature: (str(type(feature)), feature)):
-            self._columns[feature] = len(self._columns)
+        known = self._columns
+        new = {feature for x in samples for feature in x} - known.keys()
+        new = sorted(new, key=lambda feature: (str(type(feature)), feature))
+        if not known and not new:
+            new = [NO_FEATURE]
+        columns = known | {feature: n for n, feature in enumerate(new, len(known))}
+        rows = self._rows(samples, columns)
         if new and self._learner.input_shape is not None:
             self._learner.add_features(len(new))
-        self._learner.partial_fit(self._rows(samples), labels)
+        self._columns = columns
+        self._learner.partial_fit(rows, labels)
 
     def _predict(self, samples):
         if self._learner.network is None:
             return np.zeros((len(samples), 0))
-        return self._learner.predict_proba(self._rows(samples))
+        return self._learner.predict_proba(self._rows(samples, self._columns))
 
-    def _rows(self, samples):
-        rows = np.full((len(samples), len(self._columns)), np.nan)
+    def _rows(self, samples, columns):
+        """The samples as float64 ndarray of shape (N, D), NaN where a feature is missing."""
+        rows = np.full((len(samples), len(columns)), np.nan)
         for row, x in zip(rows, samples, strict=True):
             for feature, value in x.items():
-                if feature in self._columns:
-                    row[self._columns[feature]] = value
+                if feature in columns and value is not None and value is not pd.NA:
+                    try:
+                        row[columns[feature]] = float(value)
+                    except (TypeError, ValueError, OverflowError):
+                        raise InputError(
+                            f"feature {feature!r} is {value!r}: encode it as a number first"
+                        ) from None
         return rows

@@ -1,5 +1,7 @@
 """What a user hands over, checked and turned into arrays."""
 
+import contextlib
+
 import numpy as np
 
 from minipw import InputError
@@ -34,10 +36,10 @@ def as_samples(x, shape, standardized, missing):
     InputError
         For another shape, values that are not numbers or not finite.
     """
+    if hasattr(x, "toarray"):
+        raise InputError("X is sparse: use X.toarray()")
     try:
-        x = np.asarray(x)
-        if x.dtype.kind == "O":
-            x = x.astype(np.float64)
+        x = _with_nan(x)
     except (TypeError, ValueError, OverflowError) as error:
         raise InputError(f"X holds what is not a number ({error}): encode it first") from None
     if x.dtype.kind not in "biuf":
@@ -65,6 +67,18 @@ def as_samples(x, shape, standardized, missing):
     return x
 
 
+def _with_nan(x):
+    """An array with NaN for what pandas has as NA, and for what is masked."""
+    if isinstance(x, np.ma.MaskedArray) and np.ma.is_masked(x):
+        return x.astype(np.float64).filled(np.nan)
+    array = np.asarray(x)
+    if array.dtype.kind == "O":
+        if hasattr(x, "isna"):
+            array = np.where(x.isna(), np.nan, array)
+        array = array.astype(np.float64)
+    return array
+
+
 def _refuse(part, fine, start, largest):
     row, *place = np.argwhere(~fine)[0]
     value = part[(row, *place)]
@@ -90,32 +104,55 @@ def as_labels(y, count):
     InputError
         When there are not `count` of them, or one is not hashable or is NaN.
     """
-    try:
-        labels = y.tolist() if hasattr(y, "tolist") else list(y)
-    except TypeError:
-        raise InputError(f"y is {y!r}: use a list or an array of labels") from None
-    if not isinstance(labels, list) or len(labels) != count:
-        given = len(labels) if isinstance(labels, list) else "no list of"
-        raise InputError(f"y has {given} labels for {count} samples of X")
-    return [as_label(label) for label in labels]
+    labels = label_list(y, "y")
+    if len(labels) != count:
+        raise InputError(f"y has {len(labels)} labels for {count} samples of X")
+    return labels
 
 
-def as_label(label):
+def label_list(values, name):
+    """Labels that are named `name` in messages, as a list; see `as_labels`."""
+    listed, table = None, hasattr(values, "columns")
+    if not table and not isinstance(values, (str, bytes, dict, set, frozenset)):
+        with contextlib.suppress(TypeError):  # what cannot be run over stays None
+            listed = values.tolist() if hasattr(values, "tolist") else list(values)
+    if not isinstance(listed, list):
+        kind = type(values).__name__
+        raise InputError(
+            f"{name} of type {kind} is no list of labels: use a list or an array of labels"
+        )
+    if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
+        raise InputError(f"{name} has masked labels: leave out the samples without a label")
+    return [as_label(label, name) for label in listed]
+
+
+def as_label(label, name="y"):
     """One label; a NumPy scalar becomes the Python object of its value."""
     if isinstance(label, np.generic):
         label = label.item()
     if isinstance(label, tuple):
-        return tuple(as_label(item) for item in label)
+        return tuple(as_label(item, name) for item in label)
     try:
         hash(label)
     except TypeError:
         raise InputError(
             f"label {label!r} of type {type(label).__name__} is not hashable: "
-            "y is one label a sample, of text, numbers or tuples"
+            f"{name} holds one label a sample, of text, numbers or tuples"
         ) from None
-    if label != label:
-        raise InputError("y contains NaN: leave out the samples without a label")
+    try:
+        known = bool(label == label)
+    except TypeError:  # the NA of pandas is neither equal nor unequal to itself
+        known = False
+    if not known:
+        raise InputError(f"{name} contains NaN: leave out the samples without a label")
     return label
+
+
+def feature_count(count):
+    """A number of features as int; refused unless it is whole and at least 1."""
+    if type(count) is bool or not isinstance(count, (int, np.integer)) or count < 1:
+        raise InputError(f"{count!r} features to add: use a whole number of at least 1")
+    return int(count)
 
 
 def label_array(labels):

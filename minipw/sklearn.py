@@ -93,6 +93,12 @@ class PairwiseClassifier(ClassifierMixin, BaseEstimator):
         self.learner_.partial_fit(X, y)
         return self
 
+    def flush(self):
+        """Learn the samples that wait for a full batch, as a smaller one; returns self."""
+        check_is_fitted(self)
+        self.learner_.flush()
+        return self
+
     def decision_function(self, X):
         """Logits (N, C); for two classes (N,), above 0 for the second."""
         z = self._columns(X, "decision_function")

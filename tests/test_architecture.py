@@ -65,7 +65,7 @@ def test_winners_by_threshold(threshold, density, winners):
 )
 def test_a_density_without_winners_or_losers_is_refused(threshold, density):
     architecture = Architecture((5,), 10, density=density, kwta_threshold=threshold)
-    with pytest.raises(InputError, match=rf"density {density:g} .*700 units.*--density") as error:
+    with pytest.raises(InputError, match=rf"density {density:g} .*700 units.*a density") as error:
         Network.create(architecture, None, None)  # before anything is drawn
     assert "\n" not in str(error.value)
 

@@ -59,9 +59,9 @@ def tiny(bare, tmp_path):
 @pytest.mark.parametrize(
     "flags, culprit, remedy",
     [
-        ("--density 0", "density 0 leaves no winner among 30 units", "use --density from 0.0667"),
+        ("--density 0", "density 0 leaves no winner among 30 units", "use a density from 0.0667"),
         ("--density 1", "density 1 leaves no loser among 30 units", "to below 1"),
-        ("--density 1.5", "density 1.5", "use --density from"),
+        ("--density 1.5", "density 1.5", "use a density from"),
         ("--density nan", "--density: 'nan'", "see --help"),
         ("--density 1 --kwta-threshold k+1", "density 1 leaves no loser", "from 0.0334"),
         ("--density 0.06", "density 0.06 leaves no winner", "from 0.0667"),
@@ -108,7 +108,7 @@ def test_nothing_to_do(fails):
 @pytest.mark.parametrize("width, threshold", [(30, "k+1"), (30, "k"), (600, "k")])
 def test_the_least_density_of_the_message_is_enough(command, fails, bare, width, threshold):
     flags = (*bare, "--kwta-threshold", threshold, "--backbone", f"mlp-{width}-1")
-    least = fails(*flags, "--density", 0).split("--density from ")[1].split(" to ")[0]
+    least = fails(*flags, "--density", 0).split("a density from ")[1].split(" to ")[0]
     assert command(*flags, "--density", least)[0] == 0
     assert command(*flags, "--density", 0.9999)[0] == 0
     assert float(least) < 1.1 * (2 if threshold == "k" else 1) / width
@@ -173,7 +173,7 @@ def test_nan_in_npz(fails, tiny, changed_npz):
 
 def test_flat_features_under_a_convolution(fails, tiny, changed_npz):
     changed_npz(x_train=lambda x: x.reshape(200, 64), x_test=lambda x: x.reshape(80, 64))
-    says = ("backbone cnn-s needs images", "(64,)", "use --backbone mlp-700-1")
+    says = ("backbone cnn-s needs images", "(64,)", "use backbone mlp-700-1")
     fails(*tiny, "--backbone", "cnn-s", says=says)
 
 

@@ -4,10 +4,14 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from learner_streams import LABELS, SMALL, stream
+from learner_streams import LABELS, SMALL, assert_same, stream
 
-from minipw import InputError
+from minipw import InputError, growth
+from minipw.gradients import to_dense
+from minipw.kernels.pairwise_cpu import most_repeats
+from minipw.kernels.pairwise_growing import GrowingPairs
 from minipw.learner import OnlineClassifier
+from minipw.nn.pairwise import Pairs, pairwise_backward, pairwise_forward
 
 
 @pytest.mark.parametrize("head", ["pairwise", "fc"])
@@ -135,3 +139,50 @@ def test_features_that_come_later(size):
     assert learner.score(x[50:], y[50:]) > 0.8
     with pytest.raises(InputError, match="features can be added"):
         OnlineClassifier(**SMALL).add_features(1)
+
+
+@pytest.mark.parametrize("units, count", [(9, 5), (9, 36), (30, 100), (60, 3)])
+def test_tables_that_grow_are_those_of_all_outputs(units, count, rng):
+    """Through laps over all pairs, and outputs that use units which no earlier one did."""
+    form = None
+    for classes in (1, 2, 5, 9, 10):
+        index = growth.draw_pairs(3, units, count, range(classes))
+        i, j = (part.reshape(-1) for part in index)
+        form, whole = (GrowingPairs(i, j, classes, units, before) for before in (form, None))
+        for name in ("used", "weight", "output"):
+            found, expected = getattr(form, name), getattr(whole, name)
+            assert found.dtype == expected.dtype
+            np.testing.assert_array_equal(found, expected)
+        assert len(form.weight) == most_repeats(i, j, units)
+        x = np.maximum(rng.standard_normal((4, units)), 0)
+        w, dy = rng.standard_normal(i.size), rng.standard_normal((4, classes))
+        results = []
+        for pairs in (Pairs(i, j, classes, form), Pairs(i, j, classes)):
+            y, cache = pairwise_forward(x, w, pairs)
+            dx, dw = pairwise_backward(dy, cache)
+            results.append((y, np.where(x > 0, dx, 0), to_dense(dw, w.size)))
+        for found, expected in zip(*results, strict=True):
+            np.testing.assert_allclose(found, expected, atol=1e-12)  # float64 sums in other orders
+
+
+def test_each_output_is_entered_once(monkeypatch):
+    """Another class costs what it brings, not the sorting of all pairs."""
+    entered, enter = [], GrowingPairs._add
+    monkeypatch.setattr(
+        GrowingPairs, "_add", lambda form, i, j, c: (entered.append(c), enter(form, i, j, c))
+    )
+    learner = OnlineClassifier("mlp-60-1", pair_weights_per_class=300)
+    for n in range(20):
+        learner.partial_fit([[n, -n]], [n])
+    assert entered == list(range(20 + learner.reserve))
+
+
+@pytest.mark.parametrize("width, count", [(24, 100), (100, 60)])
+def test_a_file_goes_on_as_what_grew(tmp_path, width, count):
+    """Tables that grew and tables drawn up from a file give the same bits."""
+    x, y = stream(40, classes=20)
+    grown = OnlineClassifier(f"mlp-{width}-1", pair_weights_per_class=count, learning_rate=0.01)
+    grown.partial_fit(x, y).save(tmp_path / "m.npz")
+    loaded = OnlineClassifier.load(tmp_path / "m.npz")
+    assert type(grown.network.pairs.form) is type(loaded.network.pairs.form) is GrowingPairs
+    assert_same(grown.partial_fit(x, y), loaded.partial_fit(x, y))

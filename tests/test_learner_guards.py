@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from learner_streams import SMALL, assert_same, stream
+from scipy import sparse
 
 from minipw import InputError, memory
 from minipw.learner import OnlineClassifier
@@ -49,6 +50,13 @@ BAD = {
     "1 labels for 2 samples": ([[1.0], [2.0]], [0]),
     "a list or an array of labels": ([[1.0]], 0),
     "no list of labels": ([[1.0]], np.array(0)),
+    r"X is sparse: use X\.toarray\(\)": (sparse.csr_array([[1.0, 0.0]]), [0]),
+    "y of type str is no list of labels: use a list": ([[1.0], [2.0]], "ab"),
+    "y of type dict is no list of labels: use a list": ([[1.0]], {"a": 1}),
+    "y of type set is no list of labels: use a list": ([[1.0]], {"a"}),
+    "y of type frozenset is no list of labels: use a list": ([[1.0]], frozenset("a")),
+    "y of type bytes is no list of labels: use a list": ([[1.0]], b"a"),
+    "y has masked labels": ([[1.0], [2.0]], np.ma.array([1, 2], mask=[0, 1])),
 }
 
 
@@ -83,12 +91,13 @@ SETTINGS = {
     "density": [0.0, 1.0, 1e-9, float("nan"), "0.1"],
     "pair_weights_per_class": [0, 1.5, 40 * 39 // 2 + 1],
     "gelu": ["relu"],
+    "classes": [5, "abc", b"abc", {"a": 1}, {1, 2}, 1.5, [[1]], [float("nan")]],
 }
 
 
 @pytest.mark.parametrize("name, value", [(k, v) for k, values in SETTINGS.items() for v in values])
 def test_bad_settings_are_refused(name, value):
-    word = {"gelu": "GELU"}.get(name, name.split("_")[0])
+    word = {"gelu": "GELU", "classes": "classes|label|NaN"}.get(name, name.split("_")[0])
     with pytest.raises(InputError, match=f"{word}|pair weights"):
         OnlineClassifier(**{**SMALL, name: value}).partial_fit([[0.0, 1.0]], [0])
 
@@ -164,3 +173,28 @@ def test_the_memory_asked_for_is_enough(backbone, size, monkeypatch):
     finally:
         tracemalloc.stop()
     assert peak < asked[0] < 10 * peak + (1 << 20)
+
+
+@pytest.mark.parametrize("count", [0, -1, 1.5, "a", True, None])
+def test_a_number_of_features_that_is_none_is_refused(count):
+    learner = OnlineClassifier(**SMALL).partial_fit([[0.0], [1.0]], [0, 1])
+    with pytest.raises(InputError, match=f"{count!r} features.*at least 1"):
+        learner.add_features(count)
+    assert learner.input_shape == (1,)
+    learner.add_features(np.int64(2))
+    assert learner.input_shape == (3,)
+
+
+def test_tables_of_pandas():
+    pd = pytest.importorskip("pandas", reason="pandas is not installed")
+    learner, x = OnlineClassifier(**SMALL), np.eye(2)
+    for y in (["a", pd.NA], pd.Series(["a", None], dtype="string"), pd.array([1, None], "Int64")):
+        with pytest.raises(InputError, match="y contains NaN"):
+            learner.partial_fit(x, y)
+    with pytest.raises(
+        InputError, match="y of type DataFrame is no list of labels: use a list or an array"
+    ):
+        learner.partial_fit(x, pd.DataFrame({"a": [1, 2], "b": [3, 4]}))
+    assert learner.classes_ == []
+    learner.partial_fit(pd.DataFrame(x), pd.Series(["a", "b"], dtype="string"))
+    assert learner.classes_ == ["a", "b"]

@@ -211,3 +211,23 @@ def test_foreign_files(tmp_path):
         OnlineClassifier.load(tmp_path / "none")
     with pytest.raises(InputError, match="cannot read the model"):
         OnlineClassifier.load(tmp_path)
+
+
+def test_a_link_keeps_pointing_to_the_file(tmp_path):
+    (tmp_path / "folder").mkdir()
+    target, link = tmp_path / "folder" / "m.npz", tmp_path / "link.npz"
+    link.symlink_to(target)
+    learner = OnlineClassifier(**TINY)
+    for count in (1, 2):  # the first makes the file that the link names
+        learner.partial_fit([[0.0]], [count]).save(link)
+        assert link.is_symlink() and OnlineClassifier.load(target).samples == count
+    assert sorted(tmp_path.rglob("*")) == [tmp_path / "folder", target, link]
+
+
+@pytest.mark.parametrize("mode", [0o444, 0o600, 0o664])
+def test_a_file_keeps_its_mode(tmp_path, mode):
+    path = tmp_path / "m.npz"
+    OnlineClassifier(**TINY).save(path)
+    path.chmod(mode)
+    OnlineClassifier(**TINY).partial_fit([[0.0]], [0]).save(path)
+    assert path.stat().st_mode & 0o777 == mode and OnlineClassifier.load(path).samples == 1

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from learner_streams import stream
 
+from minipw import InputError
 from minipw.learner import OnlineClassifier
 
 pytest.importorskip("river", reason="river is not installed")
@@ -120,3 +121,37 @@ def test_copies_go_their_own_way():
         assert other.predict_proba_one(x[0]) != before
     assert model.predict_proba_one(x[0]) == before
     assert copies[0].predict_proba_one(x[0]) == copies[1].predict_proba_one(x[0])
+
+
+def test_a_first_sample_without_features():
+    x, y = samples(100)
+    model = PairwiseClassifier("mlp-40-1")
+    model.learn_one({}, "none")
+    assert model.predict_proba_one({}) == {"none": 1.0}
+    for sample, label in zip(x, y, strict=True):
+        model.learn_one(sample, label)
+    assert np.mean([model.predict_one(one) == label for one, label in zip(x, y, strict=True)]) > 0.8
+    again = pickle.loads(pickle.dumps(model))
+    assert again.predict_proba_one(x[0]) == model.predict_proba_one(x[0])
+
+
+def test_a_feature_that_is_no_number_is_named():
+    model = PairwiseClassifier("mlp-20-1")
+    for bad in ("red", [1, 2], {}):
+        with pytest.raises(InputError, match=r"feature 'colour' is .*encode it as a number"):
+            model.learn_one({"size": 1.0, "colour": bad}, 0)
+    model.learn_one({"size": 1.0}, 0)
+    with pytest.raises(InputError, match="feature 'colour' is 'red'"):
+        model.learn_one({"size": 1.0, "colour": "red"}, 1)
+    assert model._learner.input_shape == (1,) and model._learner.classes_ == [0]
+    with pytest.raises(InputError, match="feature 'size' is 'big'"):
+        model.predict_one({"size": "big"})
+
+
+def test_missing_values_of_pandas():
+    model = PairwiseClassifier("mlp-20-1")
+    frame = pd.DataFrame({"a": [1, None, 3]}, dtype="Int64")
+    model.learn_many(frame, pd.Series([0, 1, 0]))
+    assert model._learner.standardizer.count.tolist() == [2]
+    assert model.predict_many(frame).isin([0, 1]).all()
+    assert model.predict_one({"a": None}) == model.predict_one({"a": pd.NA})

@@ -112,3 +112,26 @@ def test_things_that_are_no_arrays(x):
 def test_label_arrays_lose_nothing(labels):
     back = label_array(as_labels(labels, len(labels))).tolist()
     assert back == labels and [type(a) for a in back] == [type(b) for b in labels]
+
+
+@pytest.mark.parametrize("kind", ["Float64", "Int64", "object"])
+def test_missing_values_of_pandas_are_nan(kind):
+    pd = pytest.importorskip("pandas", reason="pandas is not installed")
+    frame = pd.DataFrame({"a": [1, None, 3], "b": [4, 5, 6]}).astype(kind)
+    frame.iloc[1, 0] = pd.NA
+    taken = as_samples(frame, None, True, True).astype(np.float64)
+    np.testing.assert_array_equal(taken, [[1, 4], [np.nan, 5], [3, 6]])
+    with pytest.raises(InputError, match=r"X\[1, 0\] is nan"):
+        as_samples(frame, None, True, False)
+    with pytest.raises(InputError, match="not a number"):
+        as_samples(frame.astype(object).replace(4, "four"), None, True, True)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.uint8])
+def test_masked_values_are_nan(dtype):
+    x = np.ma.array([[1, 2], [3, 4]], dtype, mask=[[0, 0], [1, 0]])
+    np.testing.assert_array_equal(as_samples(x, None, True, True), [[1, 2], [np.nan, 4]])
+    with pytest.raises(InputError, match=r"X\[1, 0\] is nan"):
+        as_samples(x, None, True, False)
+    whole = np.ma.array([[1, 2]], dtype)
+    np.testing.assert_array_equal(as_samples(whole, None, True, False), [[1, 2]])

@@ -133,3 +133,14 @@ def test_a_missing_package_is_named_with_its_extra(module):
     program = f"import sys; sys.modules[{module!r}] = None; import minipw.{module}"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.returncode == 1 and f"pip install 'minipw[{module}]'" in done.stderr
+
+
+def test_samples_that_wait_can_be_learned_by_flush():
+    x, y = stream(10)
+    estimator = PairwiseClassifier(**SMALL, batch_size=64).partial_fit(x, y)
+    with pytest.raises(InputError, match="10 samples wait: call flush"):
+        estimator.predict(x)
+    assert estimator.flush() is estimator
+    assert estimator.predict(x).shape == (10,) and estimator.learner_.waiting == 0
+    with pytest.raises(NotFittedError):
+        PairwiseClassifier().flush()

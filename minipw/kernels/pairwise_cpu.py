@@ -48,13 +48,13 @@ def fastest_form(i, j, classes, units, winners, batch_size=64):
     return chosen(i, j, classes, units)
 
 
-def choose_form(i, j, classes, units, winners, batch_size, forward_alone=False):
+def choose_form(i, j, classes, units, winners, batch_size, forward_alone=False, repeats=None):
     """The class of the form with the lowest count; see `fastest_form`.
 
-    forward_alone : bool
-        Count no backward pass.
+    forward_alone : bool, count no backward pass
+    repeats : int, `most_repeats` where it is known
     """
-    used, repeats = used_units(i, j, units).size, most_repeats(i, j, units)
+    used, repeats = used_units(i, j, units).size, repeats or most_repeats(i, j, units)
     share = winners / units
     # At first the winners are spread over all units, later they gather on the used ones.
     active = min(used, winners * (1 + used / units) / 2)
