@@ -69,7 +69,7 @@ def as_samples(x, shape, standardized, missing):
 
 def _with_nan(x):
     """An array with NaN for what pandas has as NA, and for what is masked."""
-    if isinstance(x, np.ma.MaskedArray) and np.ma.is_masked(x):
+    if isinstance(x, np.ma.MaskedArray) and np.ma.is_masked(x) and x.dtype.kind in "biufO":
         return x.astype(np.float64).filled(np.nan)
     array = np.asarray(x)
     if array.dtype.kind == "O":

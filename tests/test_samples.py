@@ -133,5 +133,7 @@ def test_masked_values_are_nan(dtype):
     np.testing.assert_array_equal(as_samples(x, None, True, True), [[1, 2], [np.nan, 4]])
     with pytest.raises(InputError, match=r"X\[1, 0\] is nan"):
         as_samples(x, None, True, False)
+    with pytest.raises(InputError, match="X has type complex128"):
+        as_samples(x.astype(complex), None, True, True)
     whole = np.ma.array([[1, 2]], dtype)
     np.testing.assert_array_equal(as_samples(whole, None, True, False), [[1, 2]])
