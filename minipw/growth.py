@@ -12,6 +12,7 @@ import numpy as np
 
 from minipw import InputError
 from minipw.architecture import Architecture, he_normal, triangle_pair
+from minipw.backend import array_module, to_host, to_module
 from minipw.kernels.pairwise_cpu import ListedPairs, WinnerPairs, choose_form
 from minipw.kernels.pairwise_growing import GrowingPairs
 from minipw.memory import require_host_memory
@@ -195,6 +196,22 @@ def assemble(architecture, parameters, i, j, batch_size, before=None):
     network.pairs = Pairs(i, j, classes, form)
     network.evaluation_pairs = network.pairs
     return network
+
+
+def moved(network, importance, xp, batch_size):
+    """A network and its importance with the arrays of the module `xp`, numpy or cupy.
+
+    Networks grow on the host; each place has its own form of the pairwise head.
+    """
+    if array_module(network.parameters["head"]) is xp:
+        return network, importance
+    architecture, pairs = network.architecture, network.pairs
+    parameters = {name: to_module(xp, to_host(w)) for name, w in network.parameters.items()}
+    importance = {name: to_module(xp, to_host(omega)) for name, omega in importance.items()}
+    i, j = (None, None) if pairs is None else (to_host(pairs.i), to_host(pairs.j))
+    if xp is np or pairs is None:
+        return assemble(architecture, parameters, i, j, batch_size), importance
+    return Network(architecture, parameters, Pairs(i, j, pairs.classes), batch_size), importance
 
 
 def add_inputs(network, importance, count, seed):

@@ -6,6 +6,7 @@ import numpy as np
 
 from minipw import InputError, divergence, growth, learner_state, model_file
 from minipw.architecture import CONVOLUTIONS
+from minipw.backend import array_module, to_host, to_module
 from minipw.rules import Rule, update, zero_importance
 from minipw.samples import as_labels, as_samples, feature_count, label_array, label_list
 from minipw.standardize import Standardizer
@@ -55,7 +56,7 @@ class OnlineClassifier:
         NaN is a value that is not known and stands for the mean; False refuses NaN.
     kwta_threshold, gelu : as in `Architecture`
     smas_norm : as in `Rule`
-    device : {"cpu"}
+    device : {"cpu", "cuda"}
 
     Attributes
     ----------
@@ -116,9 +117,8 @@ class OnlineClassifier:
         labels = label_list(labels, "classes")
         new = [label for label in dict.fromkeys(labels) if label not in known]
         if new and self.network is not None:
-            self.network = growth.add_outputs(
-                self.network, self.importance, len(new), self.settings["seed"], self.batch_size
-            )
+            seed = self.settings["seed"]
+            learner_state.change(self, growth.add_outputs, len(new), seed, self.batch_size)
         for label in new:
             known[label] = len(known)
             self.classes_.append(label)
@@ -177,7 +177,7 @@ class OnlineClassifier:
         with np.errstate(over="ignore", invalid="ignore"):  # reported below
             for start in range(0, len(x), rows):
                 inputs = self._inputs(x[start : start + rows].astype(np.float64))
-                logits.append(self.network.logits(inputs)[:, :classes])
+                logits.append(to_host(self.network.logits(inputs))[:, :classes])
         logits = np.concatenate(logits)
         if not np.isfinite(logits).all():
             raise InputError(self._divergence("the outputs are", inputs))
@@ -210,8 +210,7 @@ class OnlineClassifier:
 
     def save(self, path):
         """Replace the file at `path` by one from which `load` goes on bit for bit."""
-        parameters = {} if self.network is None else self.network.parameters
-        if not all(np.isfinite(w).all() for w in parameters.values()):
+        if self.network is not None and divergence.nonfinite_parameter(self.network):
             raise InputError("weights are not finite: not saved; use a smaller learning_rate")
         model_file.save(path, *learner_state.state(self))
 
@@ -232,8 +231,7 @@ class OnlineClassifier:
         count, (x, labels) = feature_count(count), self._waiting
         unknown = np.full((len(x), count), np.nan if self.settings["missing"] else 0.0)
         if self.network is not None:
-            seed = self.settings["seed"]
-            self.network = growth.add_inputs(self.network, self.importance, count, seed)
+            learner_state.change(self, growth.add_inputs, count, self.settings["seed"])
         self._waiting = np.concatenate([x, unknown], axis=1), labels
         self.input_shape = (self.input_shape[0] + count,)
         self.standardizer.add_features(count)
@@ -273,11 +271,12 @@ class OnlineClassifier:
             self.add_classes(labels)
         if self.network is None:
             architecture = self._architecture(self.input_shape, len(self.classes_) + self.reserve)
-            self.network = growth.create(architecture, self.settings["seed"], self.batch_size)
-            self.importance = zero_importance(self.network.parameters)
+            network = growth.create(architecture, self.settings["seed"], self.batch_size)
+            learner_state.place(self, network, zero_importance(network.parameters))
         if self.settings["running_standardize"]:
             self.standardizer.update(x.reshape(-1, self.standardizer.mean.size))
         x, y = self._inputs(x), np.array([self._index[label] for label in labels])
+        y = to_module(array_module(x), y)
         with np.errstate(over="ignore", invalid="ignore"):  # the loss tells
             loss, _, gradients = self.network.loss_gradients(x, y, self.rule)
             if not math.isfinite(loss):
@@ -293,7 +292,7 @@ class OnlineClassifier:
             x = self.standardizer.transform(flat).reshape(x.shape)
         elif self.settings["missing"]:
             x = np.where(np.isnan(x), 0.0, x)
-        return x.astype(np.float32)
+        return to_module(array_module(self.network.parameters["head"]), x.astype(np.float32))
 
     def _divergence(self, what, x):
         return divergence.message(what, self.network, x, self.steps + 1, self.rule)

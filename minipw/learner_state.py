@@ -6,6 +6,7 @@ import numpy as np
 
 from minipw import InputError, growth, require_choice
 from minipw.architecture import CONVOLUTIONS, parse_mlp
+from minipw.backend import device_module, to_host
 
 COUNTED = ("reserve", "loss", "steps", "samples")
 """Attributes that are numbers."""
@@ -36,8 +37,7 @@ def checked(settings):
     """
     settings = {k: v.item() if isinstance(v, np.generic) else v for k, v in settings.items()}
     require_choice("device", settings["device"], ("cpu", "cuda"))
-    if settings["device"] == "cuda":
-        raise InputError("the online classifier does not run on a GPU yet: use device 'cpu'")
+    device_module(settings["device"])  # refuse one that is not there
     if settings["backbone"] not in CONVOLUTIONS:
         parse_mlp(str(settings["backbone"]))
     for name, least in WHOLE.items():
@@ -82,10 +82,10 @@ def state(learner):
     arrays = {"waiting": x, "standardizer": learner.standardizer.state()}
     network = learner.network
     if network is not None:
-        arrays |= {f"parameter/{name}": w for name, w in network.parameters.items()}
-        arrays |= {f"importance/{name}": omega for name, omega in learner.importance.items()}
+        for kind, values in (("parameter", network.parameters), ("importance", learner.importance)):
+            arrays |= {f"{kind}/{name}": to_host(value) for name, value in values.items()}
         if network.pairs is not None:
-            arrays["pairs"] = np.stack([network.pairs.i, network.pairs.j])
+            arrays["pairs"] = np.stack([to_host(network.pairs.i), to_host(network.pairs.j)])
     return arrays, facts
 
 
@@ -121,9 +121,24 @@ def restore(kind, arrays, facts):
         for kind_of_array in ("parameter", "importance"):
             _require(arrays, f"{kind_of_array}/{name}", expected, np.float32)
     parameters = {name: arrays[f"parameter/{name}"] for name in shapes}
-    learner.importance = {name: arrays[f"importance/{name}"] for name in shapes}
-    learner.network = growth.assemble(architecture, parameters, i, j, learner.batch_size)
+    importance = {name: arrays[f"importance/{name}"] for name in shapes}
+    network = growth.assemble(architecture, parameters, i, j, learner.batch_size)
+    place(learner, network, importance)
     return learner
+
+
+def place(learner, network, importance):
+    """Give a learner a network and its importance, on the device of its settings."""
+    xp = device_module(learner.settings["device"])
+    moved = growth.moved(network, importance, xp, learner.batch_size)
+    learner.network, learner.importance = moved
+
+
+def change(learner, function, *args):
+    """Replace a learner's network by what `function` makes of it and of `args`, on the host."""
+    network, importance = learner.network, learner.importance
+    network, importance = growth.moved(network, importance, np, learner.batch_size)
+    place(learner, function(network, importance, *args), importance)
 
 
 def _require(arrays, name, shape, dtype):

@@ -87,7 +87,7 @@ SETTINGS = {
     "backbone": ["mlp", "cnn-l", None],
     "head": ["pair"],
     "rule": ["adam"],
-    "device": ["tpu", "cuda"],
+    "device": ["tpu"],
     "density": [0.0, 1.0, 1e-9, float("nan"), "0.1"],
     "pair_weights_per_class": [0, 1.5, 40 * 39 // 2 + 1],
     "gelu": ["relu"],
