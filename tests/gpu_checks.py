@@ -25,6 +25,7 @@ from gpu_operations import CLASSES, OPERATIONS, TOLERANCE, assert_close
 from minipw import InputError, backend, datasets
 from minipw.architecture import Architecture
 from minipw.backend import to_module
+from minipw.learner import OnlineClassifier
 from minipw.model import Network
 from minipw.rules import Rule, update, zero_importance
 from minipw.seeds import create_runs, run_seeds, run_stack, seeds_that_fit
@@ -157,6 +158,19 @@ def check_two_runs_are_bit_equal(xp):
         assert found[0][1] == found[1][1]
 
 
+def check_online_classifier(xp):
+    """Learned class by class on the device as on the CPU: but for rounding the same answers."""
+    data = datasets.load("mnist-5k")
+    order = np.argsort(data.y_train[:600], kind="stable")
+    x, y = data.x_train[order], data.y_train[order]
+    scores = []
+    for device in ("cpu", "cuda"):
+        learner = OnlineClassifier("mlp-200-1", batch_size=8, device=device).partial_fit(x, y)
+        scores.append(learner.score(data.x_test, data.y_test))
+    # of 1,000 test images one in a hundred may be decided by the last digits
+    assert abs(scores[0] - scores[1]) < 0.01 and scores[0] > 0.5, scores
+
+
 def mean_accuracy(xp, experiment, runs):
     """Mean accuracy over seeds of the paper's first network on full MNIST, per cent."""
     data = datasets.load("mnist", download=False)
@@ -180,7 +194,7 @@ def check_permuted_accuracy(xp):
 
 WHOLE = (
     check_networks, check_golden_steps, check_two_runs_are_bit_equal,
-    check_thirty_runs_against_one,
+    check_thirty_runs_against_one, check_online_classifier,
 )  # fmt: skip
 DATA = (check_split_accuracy, check_permuted_accuracy)
 """Those that need full MNIST."""
