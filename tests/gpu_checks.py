@@ -168,7 +168,7 @@ def check_online_classifier(xp):
         learner = OnlineClassifier("mlp-200-1", batch_size=8, device=device).partial_fit(x, y)
         scores.append(learner.score(data.x_test, data.y_test))
     # of 1,000 test images one in a hundred may be decided by the last digits
-    assert abs(scores[0] - scores[1]) < 0.01 and scores[0] > 0.5, scores
+    assert abs(scores[0] - scores[1]) < 0.01 and scores[0] > 0.3, scores
 
 
 def mean_accuracy(xp, experiment, runs):
