@@ -5,11 +5,73 @@ from dataclasses import replace
 import numpy as np
 
 from minipw.backend import array_module, has_kernels, to_module
-from minipw.kernels.pairwise_cpu import PerRun, choose_form, fastest_form
+from minipw.kernels.pairwise_cpu import (
+    WORD,
+    ListedPairs,
+    PerRun,
+    WinnerPairs,
+    most_repeats,
+    used_units,
+)
+from minipw.kernels.pairwise_matrix import MatrixPairs
+from minipw.kernels.pairwise_sparse import SparsePairs
 from minipw.nn.pairwise import Pairs
 
 EVALUATION_BATCH = 256
 """Samples that `Network.logits` works on at once on a CPU."""
+TABLE_LIMIT = 1 << 30
+"""Bytes that the tables or matrices of a form may take."""
+LISTED_COST, MATRIX_COST, FILL_COST = 2.5, 1 / 350, 0.3
+"""Measured times over that of a product found by `WinnerPairs`: of one found by
+`ListedPairs`, of an entry of the matrices times a sample, of filling in a weight. An
+entry costs as much as 32 samples before there is any: it is written and read."""
+FORWARD_SHARE = {ListedPairs: 0.75, WinnerPairs: 0.6, MatrixPairs: 0.26}
+"""Of the time of forward and backward together, what logits alone take, measured."""
+SPARSE_COST, SPARSE_ROW_COST = 1 / 90, 1 / 37
+"""Of `SparsePairs`, as above: of a weight times a sample, of a row of its matrix."""
+
+
+def fastest_form(i, j, classes, units, winners, batch_size=64):
+    """The form that takes least for a training step, by counted operations.
+
+    Parameters
+    ----------
+    i, j : int ndarray of shape (P,) or (R, P)
+    classes, units, winners, batch_size : int
+        C, H, K and B.
+    """
+    if i.ndim > 1:
+        runs = zip(i, j, strict=True)
+        return PerRun([fastest_form(*run, classes, units, winners, batch_size) for run in runs])
+    chosen = choose_form(i, j, classes, units, winners, batch_size)
+    return chosen(i, j, classes, units)
+
+
+def choose_form(i, j, classes, units, winners, batch_size, forward_alone=False, repeats=None):
+    """The class of the form with the lowest count; see `fastest_form`.
+
+    forward_alone : bool
+        Count no backward pass, and `SparsePairs` among the forms.
+    repeats : int, `most_repeats` where it is known
+    """
+    used, repeats = used_units(i, j, units).size, repeats or most_repeats(i, j, units)
+    share = winners / units
+    # At first the winners are spread over all units, later they gather on the used ones.
+    active = min(used, winners * (1 + used / units) / 2)
+    costs = {
+        ListedPairs: i.size * (-(-batch_size // WORD) + LISTED_COST * batch_size * share**2),
+        WinnerPairs: batch_size * repeats * active**2 / 2,
+        MatrixPairs: MATRIX_COST * (batch_size + 32) * classes * used**2 + FILL_COST * i.size,
+    }
+    if forward_alone:
+        costs = {form: cost * FORWARD_SHARE[form] for form, cost in costs.items()}
+        entries = SPARSE_COST * i.size + SPARSE_ROW_COST * classes * units
+        costs[SparsePairs] = batch_size * entries + FILL_COST * i.size
+    if (i == j).any() or 6 * repeats * used**2 > TABLE_LIMIT:
+        del costs[WinnerPairs]
+    if 8 * classes * used**2 > TABLE_LIMIT:
+        del costs[MatrixPairs]
+    return min(costs, key=costs.get)
 
 
 def with_forms(pairs, architecture, batch_size, xp):

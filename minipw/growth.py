@@ -13,7 +13,8 @@ import numpy as np
 from minipw import InputError
 from minipw.architecture import Architecture, he_normal, triangle_pair
 from minipw.backend import array_module, to_host, to_module
-from minipw.kernels.pairwise_cpu import ListedPairs, WinnerPairs, choose_form
+from minipw.forms import choose_form
+from minipw.kernels.pairwise_cpu import ListedPairs, WinnerPairs
 from minipw.kernels.pairwise_growing import GrowingPairs
 from minipw.memory import require_host_memory
 from minipw.model import PAIRWISE_STD, Network

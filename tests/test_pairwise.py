@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from minipw.gradcheck import check
 from minipw.gradients import Columns, to_dense
-from minipw.kernels import pairwise_cpu
-from minipw.kernels.pairwise_cpu import ListedPairs, PerRun, WinnerPairs, fastest_form
+from minipw.kernels.pairwise_cpu import ListedPairs, PerRun, WinnerPairs
 from minipw.kernels.pairwise_matrix import MatrixPairs
+from minipw.kernels.pairwise_sparse import SparsePairs
 from minipw.nn.kwta import kwta_forward
 from minipw.nn.pairwise import Pairs, pairwise_backward, pairwise_forward
 
@@ -22,6 +22,7 @@ FORMS = {
     "listed": lambda i, j, units: ListedPairs(i, j, CLASSES, units),
     "matrices": lambda i, j, units: MatrixPairs(i, j, CLASSES, units),
 }
+LOGITS_FORMS = FORMS | {"sparse": lambda i, j, units: SparsePairs(i, j, CLASSES, units)}
 
 
 def draw_pairs(rng, units, count, squares=False):
@@ -81,6 +82,10 @@ def test_every_form_equals_the_loops(rng, units, winners, batch, squares):
         if not (squares and name == "winners"):  # which takes no unit with itself
             pairs = Pairs(i, j, CLASSES, form(i, j, units))
             assert_same(both_passes(x, w, dy, pairs), expected, x, **ROUNDING)
+    for name, form in LOGITS_FORMS.items():
+        if not (squares and name == "winners"):
+            y, _ = pairwise_forward(x, w, Pairs(i, j, CLASSES, form(i, j, units)), False)
+            np.testing.assert_allclose(y, expected[0], **ROUNDING)
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -144,6 +149,22 @@ def test_float32_stays_within_its_rounding(rng, form, batch, winners):
         assert np.all(np.abs(ours - theirs) <= bound * size)
 
 
+@pytest.mark.parametrize("form", LOGITS_FORMS)
+def test_logits_alone_in_float32_stay_within_its_rounding(rng, form):
+    count, units = 300, 33
+    i, j = draw_pairs(rng, units, count)
+    x, w = draw_active(rng, 65, units, 20), rng.standard_normal(count)
+    x, w = x.astype(np.float32), w.astype(np.float32)
+    pairs = Pairs(i, j, CLASSES, LOGITS_FORMS[form](i, j, units))
+    ours, _ = pairwise_forward(x, w, pairs, gradient=False)
+    assert ours.dtype == np.float32
+    x, w = x.astype(np.float64), w.astype(np.float64)
+    expected, _ = pairwise_forward(x, w, Pairs(i, j, CLASSES))
+    size, _ = pairwise_forward(np.abs(x), np.abs(w), Pairs(i, j, CLASSES))
+    bound = (count // CLASSES + 3) * 2.0**-24
+    assert np.all(np.abs(ours - expected) <= bound * size)
+
+
 @given(data=st.data())
 @settings(max_examples=80, deadline=None, derandomize=True, database=None)
 def test_any_list_of_pairs(data):
@@ -162,6 +183,9 @@ def test_any_list_of_pairs(data):
     for form in FORMS.values():
         ours = both_passes(x, w, dy, Pairs(i, j, CLASSES, form(i, j, units)))
         assert_same(ours, expected, x, rtol=0, atol=0)  # multiples of 1/4: sums are exact
+    for form in LOGITS_FORMS.values():
+        y, _ = pairwise_forward(x, w, Pairs(i, j, CLASSES, form(i, j, units)), gradient=False)
+        np.testing.assert_array_equal(y, expected[0])
 
 
 @pytest.mark.parametrize("form", ["winners", "listed"])
@@ -197,29 +221,6 @@ def test_a_batch_without_winners_gives_zeros(form):
         np.testing.assert_array_equal(result, np.zeros(shape))
 
 
-def test_every_pair_and_few_winners_are_found_by_winners(monkeypatch):
-    i, j = np.tril_indices(40, -1)
-    # 64 * 4^2 / 2 = 512 pairs of winners against 780 words and 2.5 * 64 * 7.8 products.
-    assert isinstance(fastest_form(i, j, 10, 40, 4), WinnerPairs)
-    table = 5 * 40 * 40  # int32 and int16 entries are counted as five bytes
-    monkeypatch.setattr(pairwise_cpu, "TABLE_LIMIT", table - 1)
-    assert isinstance(fastest_form(i, j, 10, 40, 4), ListedPairs)
-
-
-def test_few_pairs_and_many_winners_are_found_by_the_list():
-    i, j = np.arange(20), np.arange(20, 40)
-    # 64 * 20^2 / 2 = 12,800 pairs of winners against 20 words and 800 products.
-    assert isinstance(fastest_form(i, j, 10, 100, 50), ListedPairs)
-
-
-def test_pairs_listed_often_become_matrices(monkeypatch):
-    i, j = (np.tile(unit, 12) for unit in np.tril_indices(40, -1))
-    # 96 * 10 * 40^2 / 350 + 0.3 * 9,360 = 7,197 against 153,600 pairs of winners.
-    assert isinstance(fastest_form(i, j, 10, 40, 20), MatrixPairs)
-    monkeypatch.setattr(pairwise_cpu, "TABLE_LIMIT", 8 * 10 * 40 * 40 - 1)
-    assert isinstance(fastest_form(i, j, 10, 40, 20), WinnerPairs)
-
-
 def test_matrices_follow_the_type_of_the_weights(rng):
     i, j = draw_pairs(rng, 9, 30)
     form = MatrixPairs(i, j, CLASSES, 9)
@@ -231,17 +232,17 @@ def test_matrices_follow_the_type_of_the_weights(rng):
     np.testing.assert_allclose(double, reference.pairwise(x, w, i, j, CLASSES), **ROUNDING)
 
 
-def test_a_unit_with_itself_is_always_listed():
-    i, j = np.tril_indices(40)  # with the diagonal
-    assert isinstance(fastest_form(i, j, 10, 40, 4), ListedPairs)
-
-
-def test_each_stacked_run_gets_its_own_form():
-    i, j = np.tril_indices(40, -1)
-    squares = np.arange(780) % 40
-    form = fastest_form(np.stack([i, squares]), np.stack([j, squares]), 10, 40, 4)
-    assert isinstance(form, PerRun)
-    assert [type(f) for f in form.forms] == [WinnerPairs, ListedPairs]
+@pytest.mark.parametrize("form", LOGITS_FORMS)
+def test_logits_alone_follow_the_weights_and_their_type(rng, form):
+    i, j = draw_pairs(rng, 9, 30)
+    form = LOGITS_FORMS[form](i, j, 9)
+    x, w = draw_active(rng, 4, 9, 4), rng.standard_normal(30)
+    single, _ = form.forward(x.astype(np.float32), w.astype(np.float32), False)
+    double, _ = form.forward(x, w, False)
+    assert (single.dtype, double.dtype) == (np.float32, np.float64)
+    for new in (w, -2 * w):
+        y, _ = form.forward(x, new, False)
+        np.testing.assert_allclose(y, reference.pairwise(x, new, i, j, CLASSES), **ROUNDING)
 
 
 @pytest.mark.parametrize("winners", [0, 1])

@@ -9,67 +9,18 @@ one depends on which list is shorter:
 
 Both compute `pairwise_forward` and `pairwise_backward`, except that dx is left at
 zero for units with x = 0, where k-WTA passes no gradient. `pairwise_matrix` is a
-third way for when there is little to skip.
+third way for when there is little to skip, `pairwise_sparse` one for logits alone.
 """
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided, sliding_window_view
 
 from minipw.gradients import Columns, to_dense
-from minipw.kernels.pairwise_matrix import MatrixPairs
 
 WORD = 64
 """Samples that `ListedPairs` treats at once: the bits of a machine word."""
-TABLE_LIMIT = 1 << 30
-"""Bytes that the tables or matrices of a form may take."""
-LISTED_COST, MATRIX_COST, FILL_COST = 2.5, 1 / 350, 0.3
-"""Measured times over that of a product found by `WinnerPairs`: of one found by
-`ListedPairs`, of an entry of the matrices times a sample, of filling in a weight. An
-entry costs as much as 32 samples before there is any: it is written and read."""
-FORWARD_SHARE = {"ListedPairs": 0.75, "WinnerPairs": 0.6, "MatrixPairs": 0.4}
-"""Of the time of forward and backward together, measured."""
 FEW = 8
 """A gradient is returned as `Columns` when under one weight in FEW was reached."""
-
-
-def fastest_form(i, j, classes, units, winners, batch_size=64):
-    """The form that takes least for a training step, by counted operations.
-
-    Parameters
-    ----------
-    i, j : int ndarray of shape (P,) or (R, P)
-    classes, units, winners, batch_size : int
-        C, H, K and B.
-    """
-    if i.ndim > 1:
-        runs = zip(i, j, strict=True)
-        return PerRun([fastest_form(*run, classes, units, winners, batch_size) for run in runs])
-    chosen = choose_form(i, j, classes, units, winners, batch_size)
-    return chosen(i, j, classes, units)
-
-
-def choose_form(i, j, classes, units, winners, batch_size, forward_alone=False, repeats=None):
-    """The class of the form with the lowest count; see `fastest_form`.
-
-    forward_alone : bool, count no backward pass
-    repeats : int, `most_repeats` where it is known
-    """
-    used, repeats = used_units(i, j, units).size, repeats or most_repeats(i, j, units)
-    share = winners / units
-    # At first the winners are spread over all units, later they gather on the used ones.
-    active = min(used, winners * (1 + used / units) / 2)
-    costs = {
-        ListedPairs: i.size * (-(-batch_size // WORD) + LISTED_COST * batch_size * share**2),
-        WinnerPairs: batch_size * repeats * active**2 / 2,
-        MatrixPairs: MATRIX_COST * (batch_size + 32) * classes * used**2 + FILL_COST * i.size,
-    }
-    if forward_alone:
-        costs = {form: cost * FORWARD_SHARE[form.__name__] for form, cost in costs.items()}
-    if (i == j).any() or 6 * repeats * used**2 > TABLE_LIMIT:
-        del costs[WinnerPairs]
-    if 8 * classes * used**2 > TABLE_LIMIT:
-        del costs[MatrixPairs]
-    return min(costs, key=costs.get)
 
 
 def used_units(i, j, units):

@@ -9,7 +9,12 @@ Products with zeros are computed too, but by matrix products, which is the faste
 way when much of x is active or pairs are listed many times.
 """
 
+from itertools import pairwise
+
 import numpy as np
+
+STRIPES = 5
+"""Into which a triangle is cut: more leave out more products, and make them smaller."""
 
 
 class MatrixPairs:
@@ -23,6 +28,8 @@ class MatrixPairs:
         Where the gradient of a weight is read from the products (C, U, U), flat.
     matrices : ndarray of shape (C U, U)
         A_c, one below the other, filled at every call.
+    triangle : LowerTriangles
+        The same for logits alone.
     """
 
     def __init__(self, i, j, classes, units):
@@ -31,20 +38,27 @@ class MatrixPairs:
         rank = np.zeros(units, np.int64)
         rank[self.used] = np.arange(width)
         i, j = np.maximum(rank[i], rank[j]), np.minimum(rank[i], rank[j])
-        rows = np.arange(i.size) % classes * width
-        entry, mirror = (rows + i) * width + j, (rows + j) * width + i
-        self.entry = entry
+        output = np.arange(i.size) % classes
+        self.entry = (output * width + i) * width + j
         # Weights of the same entry add up: one of them stands for all, `first`.
-        order = np.argsort(entry, kind="stable")
-        starts = np.flatnonzero(np.diff(entry[order], prepend=-1))
+        order = np.argsort(self.entry, kind="stable")
+        starts = np.flatnonzero(np.diff(self.entry[order], prepend=-1))
         place = np.repeat(np.arange(starts.size), np.diff(starts, append=order.size))
         again = np.ones(order.size, bool)
         again[starts] = False
         self.first = order[starts]
         self.again, self.again_place = order[again], place[again]
-        self.first_entry, self.first_mirror = entry[self.first], mirror[self.first]
-        self.factor = np.where(i == j, 2, 1)[self.first]  # x_i^2 is on the diagonal, once
+        i, j, output = i[self.first], j[self.first], output[self.first]
+        self.mirror = (output * width + j) * width + i
+        self.factor = np.where(i == j, 2, 1)  # x_i^2 is on the diagonal, once
         self.matrices = None
+        self.triangles = LowerTriangles(i, j, output, classes, width)
+
+    def _entries(self, w):
+        """The entries at `first`, of the pairs' weights w."""
+        values = w.take(self.first)
+        np.add.at(values, self.again_place, w.take(self.again))
+        return values
 
     def _fill(self, w):
         """The matrices (C U, U) for weights w.
@@ -57,16 +71,16 @@ class MatrixPairs:
             width = self.used.size
             self.matrices = matrices = np.zeros((self.classes * width, width), w.dtype)
         flat = matrices.reshape(-1)
-        values = w.take(self.first)
-        np.add.at(values, self.again_place, w.take(self.again))
-        values *= self.factor
-        flat[self.first_entry] = values
-        flat[self.first_mirror] = values
+        values = self._entries(w) * self.factor
+        flat[self.entry[self.first]] = values
+        flat[self.mirror] = values
         return matrices
 
     def forward(self, x, w, gradient=True):
-        a, shared = self._fill(w), np.ascontiguousarray(x[:, self.used])
-        ax = (shared @ a.T).reshape(len(x), self.classes, -1)  # (B, C, U)
+        shared = np.ascontiguousarray(x[:, self.used])
+        if not gradient:
+            return self.triangles.logits(shared, self._entries(w)), None
+        ax = (shared @ self._fill(w).T).reshape(len(x), self.classes, -1)  # (B, C, U)
         y = (ax @ shared[:, :, None])[:, :, 0] * x.dtype.type(0.5)
         return y, (x.shape, shared, ax)
 
@@ -82,3 +96,44 @@ class MatrixPairs:
             products = np.swapaxes(weighted, 1, 2) @ shared  # (C, U, U)
             products.reshape(-1).take(self.entry, out=dw[s])
         return dx.reshape(*lead, *shape), dw.reshape(*lead, -1)
+
+
+class LowerTriangles:
+    """y_c = x^T L_c x, without what backward needs.
+
+    L_c is A_c without the half above its diagonal, which the symmetry repeats. Its rows
+    lie in stripes; a stripe of the rows from a to b - 1 has only the columns before b.
+
+    Attributes
+    ----------
+    edges : list of int
+        First row of each stripe, and U.
+    place : int ndarray of shape (N,)
+        Where entry n of L_c lies in the stripes, laid one behind the other: in stripe
+        s the rows of output 0, those of output 1, ...
+    """
+
+    def __init__(self, i, j, output, classes, width):
+        self.classes = classes
+        self.edges = sorted({width * s // STRIPES for s in range(STRIPES + 1)})
+        self.sizes = [classes * (b - a) * b for a, b in pairwise(self.edges)]
+        first, end = np.array(self.edges[:-1]), np.array(self.edges[1:])
+        stripe = np.searchsorted(end, i, side="right")
+        first, end = first[stripe], end[stripe]
+        start = np.concatenate([[0], np.cumsum(self.sizes)])[stripe]
+        self.place = start + (output * (end - first) + i - first) * end + j
+        self.stripes = None
+
+    def logits(self, x, entries):
+        """y of shape (B, C) for x (B, U) and the entries of L_c; `MatrixPairs._fill`."""
+        stripes = self.stripes
+        if stripes is None or stripes.dtype != entries.dtype:
+            self.stripes = stripes = np.zeros(sum(self.sizes), entries.dtype)
+        stripes[self.place] = entries
+        y, start = 0, 0
+        for (a, b), size in zip(pairwise(self.edges), self.sizes, strict=True):
+            stripe = stripes[start : start + size].reshape(-1, b)  # (C (b - a), b)
+            lx = (x[:, :b] @ stripe.T).reshape(len(x), self.classes, -1)  # (B, C, b - a)
+            y = y + (lx @ x[:, a:b, None])[:, :, 0]
+            start += size
+        return y
