@@ -40,13 +40,16 @@ class Dataset:
     def hold_out(self, share):
         """The data set that tests on the first `share` of each class's training samples.
 
-        The rest of them is what it trains on; the real test set does not occur in it.
+        Where the data names its tasks, of each class in each task. The rest of them is what
+        it trains on; the real test set does not occur in it.
         """
-        held = np.zeros(len(self.y_train), bool)
-        for label in range(self.classes):
-            rows = np.flatnonzero(self.y_train == label)
+        tasks, group = self.tasks_train, self.y_train
+        if tasks is not None:
+            group = np.unique(np.stack([tasks, group]), axis=1, return_inverse=True)[1].reshape(-1)
+        held = np.zeros(len(group), bool)
+        for number in np.unique(group):
+            rows = np.flatnonzero(group == number)
             held[rows[: round(share * rows.size)]] = True
-        tasks = self.tasks_train
         return replace(
             self,
             x_train=self.x_train[~held],

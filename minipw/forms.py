@@ -1,5 +1,6 @@
 """Which form of the pairwise head a network uses, on a CPU and on a device."""
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -18,7 +19,9 @@ from minipw.kernels.pairwise_sparse import SparsePairs
 from minipw.nn.pairwise import Pairs
 
 EVALUATION_BATCH = 256
-"""Samples that `Network.logits` works on at once on a CPU."""
+"""Samples that `Network.logits` works on at once on a CPU, and at most."""
+PRODUCTS_AT_ONCE = 1 << 22
+"""Products that it holds for them, where one sample has no more."""
 TABLE_LIMIT = 1 << 30
 """Bytes that the tables or matrices of a form may take."""
 LISTED_COST, MATRIX_COST, FILL_COST = 2.5, 1 / 350, 0.3
@@ -55,23 +58,82 @@ def choose_form(i, j, classes, units, winners, batch_size, forward_alone=False, 
     repeats : int, `most_repeats` where it is known
     """
     used, repeats = used_units(i, j, units).size, repeats or most_repeats(i, j, units)
+    costs = form_costs(i.size, used, repeats, classes, units, winners, batch_size, forward_alone)
+    if (i == j).any():
+        costs.pop(WinnerPairs, None)
+    return min(costs, key=costs.get)
+
+
+def expected_form(architecture, batch_size, forward_alone=False):
+    """The form that a pairwise head will probably have, before its pairs are drawn.
+
+    Returns
+    -------
+    form : class
+    cost : float
+        Its count: products found by `WinnerPairs` that take as long.
+    """
+    units, pairs = architecture.units, architecture.pair_weights
+    repeats = -(-pairs // max(units * (units - 1) // 2, 1))
+    used = min(units, math.isqrt(2 * pairs // repeats) + 2) if repeats > 1 else units
+    sizes = (architecture.classes, units, architecture.winners, batch_size, forward_alone)
+    costs = form_costs(pairs, used, repeats, *sizes)
+    form = min(costs, key=costs.get)
+    return form, costs[form]
+
+
+def form_costs(pairs, used, repeats, classes, units, winners, batch_size, forward_alone=False):
+    """The count of each form that can be had.
+
+    Parameters
+    ----------
+    pairs, used, repeats : int
+        P, the units in some pair, and how often the most repeated pair is listed.
+    classes, units, winners, batch_size, forward_alone : as in `choose_form`
+
+    Returns
+    -------
+    dict of class to float
+    """
     share = winners / units
     # At first the winners are spread over all units, later they gather on the used ones.
     active = min(used, winners * (1 + used / units) / 2)
     costs = {
-        ListedPairs: i.size * (-(-batch_size // WORD) + LISTED_COST * batch_size * share**2),
+        ListedPairs: pairs * (-(-batch_size // WORD) + LISTED_COST * batch_size * share**2),
         WinnerPairs: batch_size * repeats * active**2 / 2,
-        MatrixPairs: MATRIX_COST * (batch_size + 32) * classes * used**2 + FILL_COST * i.size,
+        MatrixPairs: MATRIX_COST * (batch_size + 32) * classes * used**2 + FILL_COST * pairs,
     }
     if forward_alone:
         costs = {form: cost * FORWARD_SHARE[form] for form, cost in costs.items()}
-        entries = SPARSE_COST * i.size + SPARSE_ROW_COST * classes * units
-        costs[SparsePairs] = batch_size * entries + FILL_COST * i.size
-    if (i == j).any() or 6 * repeats * used**2 > TABLE_LIMIT:
+        sample = SPARSE_COST * pairs + SPARSE_ROW_COST * classes * units
+        costs[SparsePairs] = batch_size * sample + FILL_COST * pairs
+    if 6 * repeats * used**2 > TABLE_LIMIT:
         del costs[WinnerPairs]
     if 8 * classes * used**2 > TABLE_LIMIT:
         del costs[MatrixPairs]
-    return min(costs, key=costs.get)
+    return costs
+
+
+def products(form, architecture):
+    """Products that a form of this class holds for a sample; 0 where it holds none."""
+    units, pairs = architecture.units, architecture.pair_weights
+    if issubclass(form, WinnerPairs):
+        return -(-pairs // max(units * (units - 1) // 2, 1)) * architecture.winners**2 // 2
+    if issubclass(form, ListedPairs):
+        return int(pairs * (architecture.winners / units) ** 2)
+    return 0
+
+
+def evaluation_batch(pairs, architecture):
+    """Samples that `Network.logits` works on at once on a CPU.
+
+    pairs : Pairs, or None for a dense head
+    """
+    form = None if pairs is None else pairs.form
+    if isinstance(form, PerRun):
+        form = form.forms[0]
+    held = products(type(form), architecture)
+    return max(1, min(EVALUATION_BATCH, PRODUCTS_AT_ONCE // max(held, 1)))
 
 
 def with_forms(pairs, architecture, batch_size, xp):

@@ -3,12 +3,16 @@
 import math
 import os
 
-from minipw import InputError
+from minipw import InputError, forms
+from minipw.backend import THREADS
+from minipw.kernels.pairwise_sparse import AT_ONCE
 from minipw.nn.conv import same_padding
 
 SHARE = 0.8
 """Of the free memory that is planned with; the rest is for what is not counted."""
 LARGEST_EVALUATION_BATCH = 10_000
+PRODUCT_BYTES = {forms.WinnerPairs: 60, forms.ListedPairs: 100}
+"""What forward and backward hold for a product of two units, roughly."""
 
 
 def available_memory():
@@ -68,19 +72,37 @@ def require_host_memory(architecture, batch_size):
 
 
 def host_bytes(architecture, batch_size):
-    """Bytes that a network, its importance and a training step take on a CPU, roughly."""
+    """Bytes that a network, its importance and its passes take on a CPU, roughly."""
     parameters = sum(math.prod(shape) for _, shape, _ in architecture.layers())
     # float32: weight, importance, two gradients; float64 twice while they are drawn.
     size = 32 * parameters + 8 * batch_size * sample_values(architecture)
-    units, classes = architecture.units, architecture.classes
     if architecture.head == "fc":
-        return size + 32 * units * classes
-    exist = max(units * (units - 1) // 2, 1)
-    layers = -(-architecture.pair_weights // exist)
-    size += 40 * batch_size * layers * architecture.winners**2 // 2  # products of winners
-    size += (4 + 12 * layers) * exist  # all pairs in their drawn order, and look-up tables
+        return size + 32 * architecture.units * architecture.classes
     # A pair: weight, importance, two gradients, i, j, and what sorts them for the tables.
-    return size + 180 * architecture.pair_weights
+    size += 180 * architecture.pair_weights
+    training, _ = forms.expected_form(architecture, batch_size)
+    testing, _ = forms.expected_form(architecture, forms.EVALUATION_BATCH, forward_alone=True)
+    tested = min(
+        forms.EVALUATION_BATCH * forms.products(testing, architecture), forms.PRODUCTS_AT_ONCE
+    )
+    passes = max(
+        PRODUCT_BYTES.get(training, 0) * batch_size * forms.products(training, architecture),
+        PRODUCT_BYTES.get(testing, 0) * THREADS.count * tested,
+    )
+    return size + passes + sum(table_bytes(form, architecture) for form in {training, testing})
+
+
+def table_bytes(form, architecture):
+    """Bytes of what a form of the pairwise head keeps beside the pairs, roughly."""
+    units, classes = architecture.units, architecture.classes
+    if form is forms.WinnerPairs:
+        return 6 * -(-architecture.pair_weights // max(units * (units - 1) // 2, 1)) * units**2
+    if form is forms.MatrixPairs:
+        matrices = 2 + THREADS.count  # they, their triangles, and what each thread reads dw from
+        return 4 * matrices * classes * units**2
+    if form is forms.SparsePairs:
+        return 4 * classes * units * (1 + THREADS.count * AT_ONCE)
+    return 0
 
 
 def sample_values(architecture, defining_form=False):

@@ -9,7 +9,7 @@ import numpy as np
 
 from minipw.architecture import he_normal, sample_pairs
 from minipw.backend import THREADS, array_module, to_module
-from minipw.forms import EVALUATION_BATCH, stacked, with_forms
+from minipw.forms import evaluation_batch, stacked, with_forms
 from minipw.gradients import Columns, add_gradients
 from minipw.nn.conv import conv2d_backward, conv2d_forward
 from minipw.nn.dense import dense_backward, dense_forward
@@ -43,8 +43,8 @@ class Network:
         Those of the pairwise head, with the form that training uses.
     evaluation_pairs : Pairs or None
         The same pairs with the form that `logits` uses.
-    evaluation_batch : int
-        Samples that `logits` works on at once.
+    evaluation_batch : int or None
+        Samples that `logits` works on at once; None leaves it to `forms.evaluation_batch`.
     """
 
     def __init__(self, architecture, parameters, pairs=None, batch_size=64):
@@ -53,7 +53,7 @@ class Network:
         self.layers = architecture.layers()
         self.winners = architecture.winners
         self.approximate_gelu = architecture.gelu == "tanh"
-        self.evaluation_batch = EVALUATION_BATCH
+        self.evaluation_batch = None
         self.pairs = self.evaluation_pairs = pairs
         if pairs is not None:
             xp = array_module(parameters["head"])
@@ -249,10 +249,8 @@ class Network:
         """
         axis = x.ndim - len(self.architecture.input_shape) - 1
         rows = (slice(None),) * axis
-        batches = [
-            slice(start, start + self.evaluation_batch)
-            for start in range(0, x.shape[axis], self.evaluation_batch)
-        ]
+        size = self.evaluation_batch or evaluation_batch(self.evaluation_pairs, self.architecture)
+        batches = [slice(start, start + size) for start in range(0, x.shape[axis], size)]
         parts = THREADS.map(lambda batch: self.forward(x[(*rows, batch)], False)[0], batches)
         return array_module(x).concatenate(parts, axis=-2)
 

@@ -11,6 +11,7 @@ from minipw import InputError, datasets, report
 from minipw.backend import device_module, device_text
 from minipw.bench import step_operations
 from minipw.checkpoint import StopRequest
+from minipw.forms import expected_form
 from minipw.metrics import mean_and_interval
 from minipw.paper.cells import cells, select
 from minipw.progress import progress_bar
@@ -117,10 +118,8 @@ def estimated_seconds(settings, dataset):
     steps = tasks * settings.epochs * len(dataset.y_train) / batch
     seconds = 1e-3 + step_operations(architecture, batch, settings.rule) / 5e10
     if settings.head == "pairwise":
-        weights, share = architecture.pair_weights, architecture.winners / architecture.units
-        by_winners = batch * architecture.winners**2 / 2
-        by_list = weights * (batch / 64 + 2.5 * batch * share**2)
-        seconds += 2.5e-8 * min(by_winners, by_list) + 1.5e-9 * weights
+        seconds += 2.5e-8 * expected_form(architecture, batch)[1]
+        seconds += 1.5e-9 * architecture.pair_weights
     return steps * seconds
 
 

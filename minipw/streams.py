@@ -208,9 +208,10 @@ def tasks_for(settings, dataset, rng):
     for task in tasks:
         if task.train.size == 0 or task.test.size == 0:
             part = "test" if task.train.size else "training"
-            raise InputError(
-                f"task '{task.name}' has no {part} samples: use more --classes-per-task"
-            )
+            advice = "use more --classes-per-task"
+            if dataset.tasks_train is not None:
+                advice = "give samples of every task in both task_train and task_test"
+            raise InputError(f"task '{task.name}' has no {part} samples: {advice}")
     smallest = min(tasks, key=lambda task: task.train.size)
     if smallest.train.size < settings.batch_size:
         raise InputError(

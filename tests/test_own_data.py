@@ -180,6 +180,30 @@ def test_tasks_of_the_file(tmp_path):
     assert set(np.flatnonzero(found[0].classes)) == set(seen)
 
 
+def test_samples_are_held_out_of_every_task(tmp_path):
+    labels, tasks = np.tile(np.arange(4), 20), np.repeat([0, 1], 40)  # task 0 stands first
+    x = np.arange(80.0)[:, None]
+    arrays = {"x_train": x, "y_train": labels, "x_test": x[:2], "y_test": labels[:2]}
+    np.savez(tmp_path / "own.npz", **arrays, task_train=tasks, task_test=[0, 1])
+    data = load(str(tmp_path / "own.npz")).hold_out(0.2)
+    assert np.bincount(data.tasks_test).tolist() == [8, 8]
+    assert np.bincount(4 * data.tasks_test + data.y_test).tolist() == [2] * 8
+    assert [task.test.size for task in split_tasks(data, np.random.default_rng(0))] == [8, 8]
+    np.testing.assert_array_equal(
+        np.sort(np.concatenate([data.x_train, data.x_test])[:, 0]), x[:, 0]
+    )
+
+
+def test_a_task_of_the_file_without_test_samples(command, tiny_npz):
+    with np.load(tiny_npz) as file:
+        arrays = dict(file)
+    arrays["task_train"] = arrays["y_train"] % 2
+    np.savez(tiny_npz, **arrays, task_test=np.zeros(len(arrays["y_test"]), int))
+    status, _, err = command("--exp", "split", "--dataset", tiny_npz, *SMALL)
+    assert status == 2
+    assert "task 'task 1' has no test samples: give samples of every task in both" in err
+
+
 @pytest.mark.parametrize(
     "tasks, text",
     [
