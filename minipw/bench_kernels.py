@@ -9,6 +9,7 @@ also its operations at the measured rate of a large one.
 import numpy as np
 
 from minipw.backend import device_seconds
+from minipw.kernels import launcher
 
 CALLS = 20
 """Launches of a kernel between two events."""
@@ -36,14 +37,10 @@ def moved_bytes(arguments, share):
 
 
 def kernel_times(stack, share, bandwidth):
-    """Time, bytes and floor of every kernel of a step; none where there are no kernels.
+    """Time, bytes and floor of every kernel of a step.
 
     Each launch is repeated in place; what the updates do to the parameters is no matter.
     """
-    try:
-        from minipw.kernels import launcher
-    except ImportError:
-        return []
     plain, found = launcher.launch, {}
 
     def launch(sources, kernel, template, grid, arguments, *rest, **named):

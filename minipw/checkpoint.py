@@ -1,18 +1,12 @@
-"""Arrays and facts in one .npz file: written whole or not at all, no pickle."""
+"""Checkpoints of unfinished runs, and how a run is asked to stop."""
 
 import contextlib
 import hashlib
-import json
 import os
 import signal
 import time
 
-import numpy as np
-
-from minipw import InputError
-
-FACTS = "facts"
-"""Name of the array that holds the facts as JSON."""
+from minipw import InputError, npz_file
 
 
 def save(path, arrays, facts):
@@ -29,21 +23,11 @@ def save(path, arrays, facts):
     InputError
         When the file cannot be written; the old one is then still there.
     """
-    text = np.frombuffer(json.dumps(facts).encode(), np.uint8)
-    temporary = f"{path}.part"
     try:
         os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
-        with open(temporary, "wb") as file:
-            np.savez(file, **arrays, **{FACTS: text})
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException as error:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)
-        if isinstance(error, OSError):
-            raise InputError(f"cannot write {path}: {error.strerror}") from None
-        raise
+        npz_file.write(path, arrays, facts)
+    except OSError as error:
+        raise InputError(f"cannot write {path}: {error.strerror}") from None
 
 
 def load(path):
@@ -60,9 +44,9 @@ def load(path):
         When the file cannot be read or is not whole.
     """
     try:
-        with open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
-            arrays = {name: archive[name] for name in archive.files}
-        facts = json.loads(arrays.pop(FACTS).tobytes())
+        arrays, facts = npz_file.read(path)
+        if facts is None:
+            raise ValueError(f"it has no {npz_file.FACTS}")
     except FileNotFoundError:
         raise InputError(f"{path} does not exist") from None
     except Exception as error:  # a damaged archive raises any of a dozen kinds

@@ -6,7 +6,14 @@ import sys
 from pathlib import Path
 
 from minipw import InputError
-from minipw.flags import check_writable, network_flags, parser, refuse_unused
+from minipw.flags import (
+    check_writable,
+    flag_of,
+    given_flags,
+    network_flags,
+    parser,
+    refuse_unused,
+)
 
 GIVEN = (
     "learning_rate",
@@ -26,6 +33,12 @@ GIVEN = (
     "blur",
 )
 """Flags that set one setting each, where they are given."""
+READ_BY = {
+    "bench": ("device", "data_dir", "json"),
+    "report": ("out", "protocol"),
+    "paper": ("only", "protocol", "runs", "out", "data_dir", "device", "workers", "cluster"),
+}
+"""The flags that a command other than --exp heeds, beside --quiet."""
 
 
 def main(argv=None):
@@ -37,8 +50,8 @@ def main(argv=None):
         The exit status.
     """
     args = parser().parse_args(argv)
-    args.protocol_given, args.protocol = args.protocol is not None, args.protocol or "released"
-    args.seed_given, args.seed = args.seed is not None, args.seed or 0
+    args.given = given_flags(args)
+    args.protocol, args.seed = args.protocol or "released", args.seed or 0
     for variable in ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS"):
         os.environ.setdefault(variable, "1")  # backend.THREADS share more than the products
     try:
@@ -155,7 +168,7 @@ def take_settings(args):
         from minipw.settings_file import read_settings
 
         values = read_settings(args.settings)
-        if args.protocol_given:  # a flag wins over the file
+        if "protocol" in args.given:  # a flag wins over the file
             values = {k: v for k, v in values.items() if k not in PROTOCOLS[args.protocol]}
     args.exp = args.exp or values.get("experiment")
     args.dataset = args.dataset or values.get("dataset")
@@ -193,17 +206,17 @@ def tune(args, settings, dataset, say):
 
 def check_commands(args):
     """Refuse flags that belong to another of the things that can be done."""
-    commands = [
-        ("--bench", args.bench),
-        ("--report", args.report),
-        ("--paper", args.paper),
-        ("--exp", args.exp),
-    ]
-    given = [flag for flag, value in commands if value]
-    if len(given) > 1:
-        raise InputError(f"{given[0]} and {given[1]} are two different things: give one of them")
+    commands = [name for name in ("bench", "report", "paper", "exp") if name in args.given]
+    if len(commands) > 1:
+        first, second = (flag_of(name) for name in commands[:2])
+        raise InputError(f"{first} and {second} are two different things: give one of them")
+    for command in commands:
+        for name in args.given:
+            if command in READ_BY and name not in (command, "quiet", *READ_BY[command]):
+                raise InputError(
+                    f"{flag_of(name)} has no effect with {flag_of(command)}: leave it out"
+                )
     unused = [
-        ("--device cuda", args.device == "cuda", not args.report, "runs to do"),
         ("--only", args.only, args.paper, "--paper"),
         ("--cluster", args.cluster, args.paper or args.tune, "--paper or --tune"),
         ("--workers", args.workers, args.paper or args.tune, "--paper or --tune"),
@@ -242,7 +255,7 @@ def check_combination(args):
         ):
             if given is not None:
                 raise InputError(f"{flag} has no effect with --tune: give {instead}")
-        check_writable(args.tune, ".json", "settings")
+        check_writable(args.tune, (".json",), "settings")
 
 
 def given_settings(args):

@@ -3,6 +3,7 @@
 import os
 
 from minipw import InputError
+from minipw.flags import check_writable
 from minipw.paper.cells import CURVES
 
 FIGURE_FORMATS = (".png", ".svg", ".pdf")
@@ -34,13 +35,7 @@ def pyplot():
 def check_figure(path):
     """Raise InputError when a figure could not be written to `path` later."""
     pyplot()
-    folder = os.path.dirname(path) or "."
-    if not path.endswith(FIGURE_FORMATS):
-        raise InputError(f"figure {path}: name it {' or '.join(FIGURE_FORMATS)}")
-    if not (os.path.isdir(folder) and os.access(folder, os.W_OK)):
-        raise InputError(
-            f"figure {path}: {folder} is no folder that can be written; choose another"
-        )
+    check_writable(path, FIGURE_FORMATS, "figure")
 
 
 def plot_run(record, heading, path):

@@ -219,6 +219,17 @@ def parser():
     return p
 
 
+def given_flags(args):
+    """The names, in `args`, of the flags that are given with another value than their default."""
+    defaults = vars(parser().parse_args([]))
+    return [name for name, value in vars(args).items() if value != defaults[name]]
+
+
+def flag_of(name):
+    """The flag behind a name in the namespace: "--lambda" for "importance_lambda"."""
+    return "--" + name.removeprefix("importance_").replace("_", "-")
+
+
 def refuse_unused(flags):
     """Raise InputError for a flag that is given but not used.
 
@@ -240,15 +251,19 @@ def network_flags(args):
     ]
 
 
-def check_writable(path, ending, what):
+def check_writable(path, endings, what):
     """Raise InputError when a file could not be written to `path` later.
 
+    endings : tuple of str
+        Of which its name must have one.
     what : str
         What the file holds, for the message.
     """
     folder = os.path.dirname(path) or "."
-    if not path.endswith(ending):
-        raise InputError(f"{what} {path}: name it {ending}")
+    if not path.endswith(endings):
+        *others, last = endings
+        named = f"{', '.join(others)} or {last}" if others else last
+        raise InputError(f"{what} {path}: name it {named}")
     if os.path.isdir(path):
         raise InputError(f"{what} {path}: is a folder, name a file")
     if not (os.path.isdir(folder) and os.access(folder, os.W_OK)):

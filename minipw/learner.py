@@ -6,7 +6,7 @@ import numpy as np
 
 from minipw import InputError, divergence, growth, learner_state, model_file
 from minipw.architecture import CONVOLUTIONS
-from minipw.backend import array_module, to_host, to_module
+from minipw.backend import array_module, device_module, to_host, to_module
 from minipw.rules import Rule, update, zero_importance
 from minipw.samples import as_labels, as_samples, feature_count, label_array, label_list
 from minipw.standardize import Standardizer
@@ -215,9 +215,12 @@ class OnlineClassifier:
         model_file.save(path, *learner_state.state(self))
 
     @classmethod
-    def load(cls, path):
-        """The learner that `save` wrote."""
+    def load(cls, path, device=None):
+        """The learner that `save` wrote; `device` "cpu" or "cuda", None for the one it was on."""
         arrays, facts = model_file.load(path)
+        with model_file.refusing_damage(path):
+            facts["settings"]["device"] = device = device or facts["settings"]["device"]
+        device_module(device)  # one that is not there is no fault of the file
         with model_file.refusing_damage(path):
             return learner_state.restore(cls, arrays, facts)
 
@@ -241,8 +244,7 @@ class OnlineClassifier:
         architecture = self._architecture(shape, 2)
         _ = architecture.winners
         settings = self.settings
-        convolution = settings["backbone"] in CONVOLUTIONS
-        features = shape[-1] if convolution else math.prod(shape)
+        features = shape[-1] if settings["backbone"] in CONVOLUTIONS else math.prod(shape)
         self.standardizer = Standardizer(
             features, settings["standardized_limit"], settings["missing"]
         )

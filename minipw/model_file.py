@@ -4,23 +4,18 @@ import contextlib
 import hashlib
 import json
 import os
-import stat
 
 import numpy as np
 
-from minipw import InputError, __version__
+from minipw import InputError, __version__, npz_file
 
 FORMAT = "minipw model"
 VERSION = 1
 """Of the format; a reader refuses files of a later one."""
-FACTS = "facts"
-"""Name of the array that holds the facts as JSON."""
 
 
 def save(path, arrays, facts):
-    """Replace the file at `path`: a reader finds the old one or the new one, whole.
-
-    A link stays one: the file that it names is replaced. The mode of the old file is kept.
+    """Replace the file at `path` by the model; see `npz_file.write`.
 
     Parameters
     ----------
@@ -36,35 +31,11 @@ def save(path, arrays, facts):
     path = os.fspath(path)
     head = {"format": FORMAT, "version": VERSION, "written_by": f"minipw {__version__}"}
     head |= {"checksum": checksum(arrays, facts), "facts": facts}
-    text = np.frombuffer(json.dumps(head).encode(), np.uint8)
-    target = os.path.realpath(path)
-    temporary = f"{target}.{os.getpid()}.part"  # two processes do not write into one file
     try:
-        with open(temporary, "wb") as file:
-            np.savez(file, **{FACTS: text}, **arrays)
-            file.flush()
-            os.fsync(file.fileno())
-        if os.path.exists(target):
-            os.chmod(temporary, stat.S_IMODE(os.stat(target).st_mode))
-        os.replace(temporary, target)
-        _sync_folder(target)
-    except BaseException as error:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)
-        if isinstance(error, OSError):
-            reason = error.strerror or error
-            raise InputError(f"cannot write the model to {path}: {reason}") from None
-        raise
-
-
-def _sync_folder(path):
-    """Make the new name last through a power failure, where folders can be synced."""
-    with contextlib.suppress(OSError):
-        folder = os.open(os.path.dirname(os.path.abspath(path)), os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        npz_file.write(path, arrays, head)
+    except OSError as error:
+        reason = error.strerror or error
+        raise InputError(f"cannot write the model to {path}: {reason}") from None
 
 
 def load(path):
@@ -82,10 +53,7 @@ def load(path):
     """
     path = os.fspath(path)
     try:
-        with open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
-            head = json.loads(archive[FACTS].tobytes()) if FACTS in archive.files else None
-            _check_head(path, head)
-            arrays = {name: archive[name] for name in archive.files if name != FACTS}
+        arrays, head = npz_file.read(path, lambda head: _check_head(path, head))
         facts = head["facts"]
         whole = checksum(arrays, facts) == head["checksum"]
     except InputError:

@@ -145,7 +145,8 @@ def reproduce(args):
         for line in summary_lines(plan):
             print(line)
         if stopped:
-            print("interrupted: the same command goes on from here", file=sys.stderr)
+            lost = "; runs under way on the device begin anew" if args.device == "cuda" else ""
+            print(f"interrupted: the same command goes on from here{lost}", file=sys.stderr)
             return 130
         return 2 if failed else 0
     finally:

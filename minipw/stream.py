@@ -14,7 +14,7 @@ import numpy as np
 
 from minipw import InputError, datasets, figures, model_file
 from minipw.checkpoint import StopRequest
-from minipw.flags import check_writable, network_flags, refuse_unused
+from minipw.flags import check_writable, flag_of, network_flags, refuse_unused
 from minipw.learner import OnlineClassifier
 from minipw.progress import progress_bar
 from minipw.unused import unused_lines
@@ -36,7 +36,7 @@ OF_THE_LEARNER = {
 }
 """Flags that set a parameter of `OnlineClassifier`, where they are given."""
 OF_RUNS = ("multi_head", "classes_per_task", "tasks", "blur", "epochs", "pairs", "class_mask")
-OF_RUNS += ("runs", "out", "tune", "settings")
+OF_RUNS += ("runs", "out", "tune", "settings", "protocol")
 """Flags that a stream has no use for."""
 
 
@@ -52,9 +52,10 @@ def stream(args):
     int
         The exit status: 0, or 130 when interrupted.
     """
-    unused = [("--" + name.replace("_", "-"), getattr(args, name)) for name in OF_RUNS]
-    unused.append(("--protocol", args.protocol_given))
-    unused = [(flag, given, False, "--exp split, permuted or iid") for flag, given in unused]
+    unused = [
+        (flag_of(name), name in args.given, False, "--exp split, permuted or iid")
+        for name in OF_RUNS
+    ]
     refuse_unused([*unused, *network_flags(args)])
     if args.save_model:
         check_model_path(args.save_model)
@@ -68,7 +69,7 @@ def stream(args):
     if learner.samples and not set(learner.classes_) & set(label_list(dataset, dataset.y_train)):
         known = ", ".join(map(repr, learner.classes_[:5]))
         print(f"warning: the model's classes ({known}) do not occur in the file", file=sys.stderr)
-    talk = sys.stderr if args.json or args.quiet else sys.stdout
+    talk = sys.stderr if args.json else sys.stdout
 
     def say(text):
         if not args.quiet:
@@ -108,7 +109,7 @@ def stream(args):
 
 def check_model_path(path):
     """Raise InputError when a model could not be written to `path`, or over another file."""
-    check_writable(path, ".npz", "model")
+    check_writable(path, (".npz",), "model")
     if os.path.exists(path):
         try:
             model_file.load(path)
@@ -121,14 +122,12 @@ def learner_for(args):
     given = {flag: getattr(args, flag) for flag in OF_THE_LEARNER}
     given = {flag: value for flag, value in given.items() if value is not None}
     if args.load_model:
-        given |= {"seed": args.seed} if args.seed_given else {}
-        given |= {"device": args.device} if args.device != "cpu" else {}
-        for flag in given:
+        given |= {"seed": args.seed} if "seed" in args.given else {}
+        for name in given:
             raise InputError(
-                f"--{flag.removeprefix('importance_').replace('_', '-')} cannot be given with "
-                "--load-model: the model has its own"
+                f"{flag_of(name)} cannot be given with --load-model: the model has its own"
             )
-        return OnlineClassifier.load(args.load_model)
+        return OnlineClassifier.load(args.load_model, args.device)
     parameters = {OF_THE_LEARNER[flag]: value for flag, value in given.items()}
     return OnlineClassifier(seed=args.seed, device=args.device, **parameters)
 

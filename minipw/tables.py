@@ -9,7 +9,7 @@ from pathlib import Path
 from minipw import InputError, figures
 from minipw.metrics import mean_and_interval
 from minipw.paper.cells import OUTLINES, cells
-from minipw.report import with_error
+from minipw.report import RULE_NAMES, with_error
 from minipw.runs import read, run_key
 from minipw.settings import resolve
 
@@ -23,7 +23,6 @@ TITLES = {
     "table5": "Table 5: single-head Split MNIST over the batch size",
     "cifar": "Appendix: Split CIFAR-10",
 }
-RULES = {"adagrad": "Adagrad", "s-mas": "S-MAS", "sgd": "SGD"}
 
 
 @dataclass(frozen=True)
@@ -94,7 +93,7 @@ def build_table(part, records, protocol):
     columns, rows = {}, {}
     for cell in cells(part):
         request, given = cell.request, cell.request["given"]
-        row, column = f"{request['backbone']} {request['head']}", RULES[request["rule"]]
+        row, column = f"{request['backbone']} {request['head']}", RULE_NAMES[request["rule"]]
         mode = "multi-head" if request["multi_head"] else "single-head"
         if part in ("table1", "table2", "cifar"):
             column = f"{mode} {column}"
@@ -163,7 +162,7 @@ def draw(records, protocol, folder):
     for cell in cells("sparsity"):
         for record in records_of(cell, records, protocol)[:1]:
             request = cell.request
-            label = f"{request['backbone']} {request['head']}, {RULES[request['rule']]}"
+            label = f"{request['backbone']} {request['head']}, {RULE_NAMES[request['rule']]}"
             point = (cell.request["given"]["density"], record["accuracy"])
             lines.setdefault(label, []).append(point)
     for cell in cells("curves"):
@@ -203,8 +202,12 @@ def report(folder, protocol="released"):
     out = Path(folder)
     try:
         write_csv(tables, out / "tables.csv")
-        (out / "tables.md").write_text("\n\n".join(map(as_markdown, tables)) + f"\n\n{note}\n")
-        (out / "tables.tex").write_text("\n\n".join(map(as_latex, tables)) + "\n")
+        for name, form, end in (
+            ("tables.md", as_markdown, f"\n{note}\n"),
+            ("tables.tex", as_latex, ""),
+        ):
+            text = "\n\n".join(map(form, tables)) + "\n" + end
+            (out / name).write_text(text, encoding="utf-8")
     except OSError as error:
         raise InputError(f"cannot write to {folder}: {error.strerror}") from None
     try:

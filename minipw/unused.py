@@ -1,5 +1,7 @@
 """Units before the head that do nothing."""
 
+import numpy as np
+
 from minipw.backend import to_host
 from minipw.kernels.pairwise_cpu import used_units
 
@@ -17,20 +19,23 @@ def unused_units(network, importance, rule):
     Returns
     -------
     dict
-        "units": H. "never_won": those whose weights have no importance, since no step
-        changed them (with convolutions: those of whole filters); None for SGD, which
-        keeps none. "unread": those that no pair joins to an output.
+        "units": H. "unread": those that no pair joins to an output. "never_won": those of
+        the others whose weights have no importance, since no step changed them (with
+        convolutions: those of whole filters); None for SGD, which keeps none. A unit
+        that was k-WTA's threshold has a gradient, as if it had won.
     """
     units, pairs = network.architecture.units, network.pairs
-    name, shape, _ = network.layers[-1]
-    idle = int((~importance[name].reshape(-1, shape[-1]).any(0)).sum())
-    unread = 0
+    read = np.ones(units, bool)
     if pairs is not None:
-        unread = units - used_units(to_host(pairs.i), to_host(pairs.j), units).size
+        read[:] = False
+        read[used_units(to_host(pairs.i), to_host(pairs.j), units)] = True
+    name, shape, _ = network.layers[-1]
+    changed = to_host(importance[name]).reshape(-1, shape[-1]).any(0)
+    idle = read & ~np.tile(changed, units // shape[-1])  # the filter is the last axis
     return {
         "units": units,
-        "never_won": None if rule.name == "sgd" else idle * (units // shape[-1]),
-        "unread": unread,
+        "never_won": None if rule.name == "sgd" else int(idle.sum()),
+        "unread": int((~read).sum()),
     }
 
 

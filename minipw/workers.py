@@ -6,7 +6,7 @@ import signal
 import threading
 from collections import Counter, deque
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, ProcessPoolExecutor, wait
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from functools import cache
 
@@ -113,6 +113,19 @@ def perform(item):
             return None
 
 
+@contextmanager
+def interrupts_held():
+    """Hold Ctrl-C back within a with block, where the system can."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 class ProcessLane:
     """One worker process that does one run at a time, and is replaced if it dies."""
 
@@ -132,14 +145,12 @@ class ProcessLane:
     def submit(self, item):
         """Begin a run; returns its future."""
         # A process that starts now inherits the mask: Ctrl-C is the parent's alone.
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-        try:
-            return self.executor.submit(perform, item)
-        except BrokenExecutor:  # its process died between two runs
-            self.renew()
-            return self.executor.submit(perform, item)
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        with interrupts_held():
+            try:
+                return self.executor.submit(perform, item)
+            except BrokenExecutor:  # its process died between two runs
+                self.renew()
+                return self.executor.submit(perform, item)
 
     def close(self):
         """Wait for the process to leave; a run that it still does is saved first."""

@@ -9,15 +9,15 @@
 # each part prints is kept in a folder that the last lines name; a short table comes last.
 # Exit status: 0 when everything held, 1 when a part failed, 2 without a device.
 set -uo pipefail
-cd "$(dirname "$0")/.."
 python="${PYTHON:-python3}"
 while [ $# -gt 0 ]; do
     case "$1" in
-        --data-dir) export MINIPW_DATA="$2"; shift 2 ;;
-        --python) python="$2"; shift 2 ;;
+        --data-dir) MINIPW_DATA="$(realpath "$2")"; export MINIPW_DATA; shift 2 ;;
+        --python) python="$2"; [ "${2#*/}" = "$2" ] || python="$(realpath -s "$2")"; shift 2 ;;
         *) echo "error: unknown flag $1: use --data-dir DIR or --python PROGRAM" >&2; exit 2 ;;
     esac
 done
+cd "$(dirname "$0")/.."
 out="$(mktemp -d)"
 export PYTHONWARNINGS=ignore
 

@@ -101,6 +101,42 @@ def test_bad_flags(fails, tiny, flags, culprit, remedy):
     assert fails.out == ""
 
 
+@pytest.mark.parametrize("words", ["--paper table1", "--report", "--bench"])
+@pytest.mark.parametrize(
+    "flag",
+    [
+        "--head fc",
+        "--learning-rate 1",
+        "--lambda 1",
+        "--dataset mnist-5k",
+        "--seed 3",
+        "--plot x.png",
+        "--tune x.json",
+        "--settings x.json",
+        "--save-model m.npz",
+        "--multi-head",
+    ],
+)
+def test_flags_that_a_command_does_not_read(fails, words, flag):
+    says = f"{flag.split()[0]} has no effect with {words.split()[0]}: leave it out"
+    fails(*words.split(), *flag.split(), says=says)
+
+
+@pytest.mark.parametrize(
+    "flags, says",
+    [
+        ("--paper table1 --json", "--json has no effect with --paper"),
+        ("--report --runs 3", "--runs has no effect with --report"),
+        ("--bench --out runs", "--out has no effect with --bench"),
+        ("--only x --report", "--only has no effect with --report"),
+        ("--report --paper table1", "--report and --paper are two different things"),
+        ("--exp iid --bench", "--bench and --exp are two different things"),
+    ],
+)
+def test_commands_do_not_mix(fails, flags, says):
+    fails(*flags.split(), says=says)
+
+
 def test_nothing_to_do(fails):
     fails(says="give --exp split, permuted or another (see --help)")
 

@@ -17,7 +17,9 @@ def test_every_pair_and_few_winners_are_found_by_winners(monkeypatch):
     i, j = np.tril_indices(40, -1)
     # 64 * 4^2 / 2 = 512 pairs of winners against 780 words and 2.5 * 64 * 7.8 products.
     assert isinstance(fastest_form(i, j, 10, 40, 4), WinnerPairs)
-    table = 5 * 40 * 40  # int32 and int16 entries are counted as five bytes
+    table = 6 * 40 * 40  # of int32 and int16 entries
+    monkeypatch.setattr(forms, "TABLE_LIMIT", table)
+    assert isinstance(fastest_form(i, j, 10, 40, 4), WinnerPairs)
     monkeypatch.setattr(forms, "TABLE_LIMIT", table - 1)
     assert isinstance(fastest_form(i, j, 10, 40, 4), ListedPairs)
 

@@ -1,5 +1,7 @@
 """The online classifier on a device: over the stand-in for CuPy, against the CPU."""
 
+import sys
+
 import numpy as np
 import pytest
 from learner_streams import stream
@@ -57,7 +59,28 @@ def test_a_loss_that_is_not_finite_is_named(cupy):
         learner.partial_fit(x, y)
 
 
+@pytest.mark.parametrize(("there", "here"), [("cuda", "cpu"), ("cpu", "cuda")])
+def test_a_model_goes_on_elsewhere(cupy, tmp_path, there, here):
+    x, y = stream(60)
+    learner = OnlineClassifier(**SETTINGS, device=there).partial_fit(x[:40], y[:40])
+    learner.save(tmp_path / "m.npz")
+    loaded = OnlineClassifier.load(tmp_path / "m.npz", device=here)
+    assert loaded.settings["device"] == here
+    assert (array_module(loaded.network.parameters["head"]) is cupy) == (here == "cuda")
+    close(learner.partial_fit(x[40:], y[40:]), loaded.partial_fit(x[40:], y[40:]), x)
+
+
+def test_a_model_of_a_device_where_there_is_none(cupy, tmp_path, monkeypatch):
+    x, y = stream(20)
+    path = tmp_path / "m.npz"
+    OnlineClassifier(**SETTINGS, device="cuda").partial_fit(x, y).save(path)
+    monkeypatch.setitem(sys.modules, "cupy", None)
+    with pytest.raises(InputError, match=r"^--device cuda needs CuPy"):
+        OnlineClassifier.load(path)
+    assert OnlineClassifier.load(path, device="cpu").predict(x).shape == (20,)
+
+
 def test_without_a_device(monkeypatch):
-    monkeypatch.setitem(__import__("sys").modules, "cupy", None)
+    monkeypatch.setitem(sys.modules, "cupy", None)
     with pytest.raises(InputError, match="--device cuda needs CuPy"):
         OnlineClassifier(device="cuda")

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from learner_streams import SMALL, stream
 
-from minipw import InputError, model_file
+from minipw import InputError, npz_file
 from minipw.learner import OnlineClassifier
 
 TINY = {**SMALL, "backbone": "mlp-6-1", "density": 0.4}
@@ -42,7 +42,7 @@ def test_a_full_disk_leaves_the_old_file(saved, tmp_path, monkeypatch, rng):
     path.write_bytes(saved)
     learner = OnlineClassifier.load(path)
     learner.partial_fit(*stream(30))
-    monkeypatch.setattr(model_file, "open", FullDisk, raising=False)
+    monkeypatch.setattr(npz_file, "open", FullDisk, raising=False)
     for room in [0, *rng.integers(1, len(saved) - 100, 20)]:
         FullDisk.room = room
         with pytest.raises(InputError, match=r"cannot write the model to .*: No space left"):
@@ -76,7 +76,7 @@ def test_targets_that_cannot_be_written(tmp_path, monkeypatch):
     def denied(*_):
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(model_file, "open", denied, raising=False)
+    monkeypatch.setattr(npz_file, "open", denied, raising=False)
     with pytest.raises(InputError, match=r"cannot write the model to .*: Permission denied"):
         learner.save(tmp_path / "other.npz")
 

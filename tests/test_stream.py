@@ -128,7 +128,7 @@ def test_an_interrupt_keeps_what_was_learned(command, flags, tmp_path, monkeypat
         (("--save-model", "m.txt"), "model m.txt: name it .npz"),
         (("--save-model", "missing/m.npz"), "missing is no folder that can be written"),
         (("--load-model", "missing.npz"), "--backbone cannot be given with --load-model"),
-        (("--plot", "a.bmp"), "name it .png or .svg or .pdf"),
+        (("--plot", "a.bmp"), "name it .png, .svg or .pdf"),
         (("--density", 2, "--quiet"), "density"),
     ],
 )
@@ -168,7 +168,7 @@ def test_what_a_loaded_model_cannot_change(command, flags, tmp_path):
     model = tmp_path / "m.npz"
     assert command(*flags, "--quiet", "--save-model", model)[0] == 0
     bare = (*flags[:6], "--load-model", model)
-    for flag, value in (("--seed", 5), ("--device", "cuda"), ("--density", 0.3)):
+    for flag, value in (("--seed", 5), ("--head", "fc"), ("--density", 0.3)):
         status, _, err = command(*bare, flag, value)
         assert status == 2 and f"{flag} cannot be given with --load-model" in err
     for extra in (("--rule", "sgd", "--lambda", 1), ("--head", "fc", "--pair-weights", 9)):

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from minipw import InputError
 from minipw.backend import array_module, to_module
 from minipw.kernels import launcher
 
@@ -85,14 +86,21 @@ class DevicePairs:
     Raises
     ------
     ValueError
-        When a unit is out of range, C does not divide P, or there are over 1024 classes.
+        When a unit is out of range, or C does not divide P.
+    InputError
+        For over 1024 classes.
     """
 
     def __init__(self, i, j, classes, units, winners=None):
         self.lead, size = i.shape[:-1], i.shape[-1]
         if i.shape != j.shape or i.ndim > 2:
             raise ValueError(f"i and j of shapes {i.shape} and {j.shape} are not (P,) or (R, P)")
-        if not 0 < classes <= LARGE_BLOCK or not 0 < size < 1 << 29 or size % classes:
+        if classes > LARGE_BLOCK:
+            raise InputError(
+                f"{classes} classes, a GPU takes up to {LARGE_BLOCK} with the pairwise head: "
+                "use --head fc or --device cpu"
+            )
+        if classes < 1 or not 0 < size < 1 << 29 or size % classes:
             raise ValueError(f"{size} pair weights cannot serve {classes} classes on a GPU")
         if min(i.min(), j.min()) < 0 or max(i.max(), j.max()) >= units:
             raise ValueError(f"a pair has a unit that is not in [0, {units})")
@@ -209,15 +217,16 @@ class DevicePairs:
 
         Raises
         ------
-        ValueError
+        InputError
             When the device has less than what is needed in any case.
         """
         limit = launcher.shared_memory(like)
         room = words * WORD * min(self.winners, self.units)
         needed = sums * like.itemsize
         if needed > limit:
-            raise ValueError(
-                f"{self.classes} classes take {needed} bytes of shared memory of {limit}"
+            raise InputError(
+                f"{self.classes} classes take {needed} bytes of the GPU's shared memory, which "
+                f"has {limit}: use --head fc or --device cpu"
             )
         staged = needed + 8 * words * self.units + (extra + room) * like.itemsize
         # Blocks with sums have few threads: a multiprocessor should hold at least two.

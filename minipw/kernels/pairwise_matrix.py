@@ -28,7 +28,7 @@ class MatrixPairs:
         Where the gradient of a weight is read from the products (C, U, U), flat.
     matrices : ndarray of shape (C U, U)
         A_c, one below the other, filled at every call.
-    triangle : LowerTriangles
+    triangles : LowerTriangles
         The same for logits alone.
     """
 
