@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from minipw import tables
+
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
@@ -39,3 +41,31 @@ def test_line_counts_are_right(line):
     path = ROOT / name
     files = sorted(path.rglob("*.py")) if path.is_dir() else [path]
     assert sum(len(file.read_text().splitlines()) for file in files) == int(count)
+
+
+def test_the_tables_are_those_of_the_store():
+    """Every measured row as the store gives it, and seeds 0 to n - 1 in each cell."""
+    records = tables.read_records(ROOT / "results")
+    rows = 0
+    for part in tables.TITLES:
+        for label, entries in tables.build_table(part, records, "released").rows.items():
+            if any(entry.values for entry in entries.values()):
+                cells = (str(entry).replace(" | ", " / ") for entry in entries.values())
+                row = f"| {label} | {' | '.join(cells)} |".replace(" *", r"\*")
+                assert row in README, f"not in the README: {row}"
+                rows += 1
+        for cell in tables.cells(part):
+            seeds = {r["seed"] for r in tables.records_of(cell, records, "released")}
+            assert seeds == set(range(len(seeds))), cell.label
+    assert rows > 10
+    count = sum(map(len, records.values()))
+    assert f"{count:,} runs are in `results/`" in README
+
+
+def test_the_report_is_that_of_the_store():
+    records = tables.read_records(ROOT / "results")
+    report = (ROOT / "results" / "tables.md").read_text(encoding="utf-8")
+    for part in tables.TITLES:
+        table = tables.build_table(part, records, "released")
+        if any(entry.values for entries in table.rows.values() for entry in entries.values()):
+            assert tables.as_markdown(table) in report
