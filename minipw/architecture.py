@@ -101,22 +101,25 @@ class Architecture:
         Raises
         ------
         InputError
-            When no unit would win or none would lose.
+            When no unit would win, or a single one before a pairwise head, or none would lose.
         """
         if self.density is None:
             return self.units
         at_most_k = self.kwta_threshold == "k"
         winners = int(self.units * self.density) - at_most_k
-        if not (0 < self.density < 1 and winners >= 1):
-            least = (1 + at_most_k) / self.units
+        needed = 2 if self.head == "pairwise" else 1  # one winner forms no product
+        if not (0 < self.density < 1 and winners >= needed):
+            least = (needed + at_most_k) / self.units
             advice = (
                 f"use a density from {math.ceil(1e4 * least) / 1e4:g} to below 1"
                 if least < 1
                 else "use a wider backbone"
             )
+            left = "no loser" if self.density >= 1 else "no winner"
+            if self.density < 1 and winners == 1:
+                left = "a single winner, which forms no pair,"
             raise InputError(
-                f"density {self.density:g} leaves no {'loser' if self.density >= 1 else 'winner'} "
-                f"among {self.units} units: {advice}"
+                f"density {self.density:g} leaves {left} among {self.units} units: {advice}"
             )
         return winners
 

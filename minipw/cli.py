@@ -172,10 +172,14 @@ def take_settings(args):
             values = {k: v for k, v in values.items() if k not in PROTOCOLS[args.protocol]}
     args.exp = args.exp or values.get("experiment")
     args.dataset = args.dataset or values.get("dataset")
-    args.label = args.label or values.get("label")
     args.backbone = args.backbone or values.get("backbone")
     args.head = args.head or values.get("head", "pairwise")
     args.rule = args.rule or values.get("rule", "adagrad")
+    if not (args.dataset or "").endswith(".csv"):
+        values.pop("label", None)  # it belongs to the file's own data set
+    if args.exp != "split":
+        values.pop("multi_head", None)
+    args.label = args.label or values.get("label")
     args.multi_head = args.multi_head or values.get("multi_head", False)
     if args.exp is None:
         raise InputError("nothing to do: give --exp split, permuted or another (see --help)")

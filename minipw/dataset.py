@@ -40,8 +40,8 @@ class Dataset:
     def hold_out(self, share):
         """The data set that tests on the first `share` of each class's training samples.
 
-        Where the data names its tasks, of each class in each task. The rest of them is what
-        it trains on; the real test set does not occur in it.
+        Where the data names its tasks, of each class in each task; at least one where there
+        are two. The rest is what it trains on; the real test set does not occur in it.
         """
         tasks, group = self.tasks_train, self.y_train
         if tasks is not None:
@@ -49,7 +49,7 @@ class Dataset:
         held = np.zeros(len(group), bool)
         for number in np.unique(group):
             rows = np.flatnonzero(group == number)
-            held[rows[: round(share * rows.size)]] = True
+            held[rows[: max(round(share * rows.size), int(rows.size > 1))]] = True
         return replace(
             self,
             x_train=self.x_train[~held],

@@ -185,6 +185,7 @@ def load(
     """
     if os.fspath(name).endswith(own_data.ENDINGS):
         return own_data.load(name, label, raw)
+    require(label is None, name, "--label is for .csv files", "leave it out")
     if name == "mnist-5k":
         return read_idx_set(name, BUNDLED)
     require(

@@ -4,6 +4,9 @@ import numpy as np
 
 from minipw.backend import array_module
 
+UNSCALED = 1e4
+"""Inputs beyond this are taken as the reason why values are not finite."""
+
 
 def first_nonfinite_layer(network, x):
     """Name of the first parameter whose layer gives values that are not finite.
@@ -35,11 +38,17 @@ def message(what, network, x, step, rule):
     rule : Rule
         In use.
     """
-    return (
-        f"{what} not finite at step {step}, first in layer {first_nonfinite_layer(network, x)}: "
-        f"begin again, or from a saved model, with a smaller learning_rate "
-        f"({rule.learning_rate / 10:g})"
-    )
+    layer = first_nonfinite_layer(network, x)
+    smaller = f"begin again with a smaller learning_rate ({rule.learning_rate / 10:g})"
+    return f"{what} not finite at step {step}, first in layer {layer}: {advice(x, smaller)}"
+
+
+def advice(x, otherwise):
+    """What to do about it: to scale inputs x that are large, else what `otherwise` says."""
+    largest = float(abs(x).max())
+    if largest > UNSCALED:
+        return f"the inputs reach {largest:.2g}: scale them, to a deviation of 1 or so"
+    return otherwise
 
 
 def nonfinite_parameter(network):

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from minipw import InputError, divergence, growth, learner_state, model_file
+from minipw import InputError, divergence, growth, learner_state, model_file, require_choice
 from minipw.architecture import CONVOLUTIONS
 from minipw.backend import array_module, device_module, to_host, to_module
 from minipw.rules import Rule, update, zero_importance
@@ -174,14 +174,13 @@ class OnlineClassifier:
             raise InputError(f"nothing is learned yet: call partial_fit first{advice}")
         classes, rows = len(self.classes_), max(1, COPIED_AT_ONCE // (8 * x[:1].size or 1))
         logits = [np.zeros((0, classes), np.float32)]
-        with np.errstate(over="ignore", invalid="ignore"):  # reported below
+        with np.errstate(over="ignore", invalid="ignore"):  # the message tells
             for start in range(0, len(x), rows):
                 inputs = self._inputs(x[start : start + rows].astype(np.float64))
                 logits.append(to_host(self.network.logits(inputs))[:, :classes])
-        logits = np.concatenate(logits)
-        if not np.isfinite(logits).all():
-            raise InputError(self._divergence("the outputs are", inputs))
-        return logits
+                if not np.isfinite(logits[-1]).all():
+                    raise InputError(self._divergence("the outputs are", inputs))
+        return np.concatenate(logits)
 
     def predict_proba(self, x):
         """Softmax of the logits over `classes_`: float64 ndarray of shape (N, C)."""
@@ -217,6 +216,7 @@ class OnlineClassifier:
     @classmethod
     def load(cls, path, device=None):
         """The learner that `save` wrote; `device` "cpu" or "cuda", None for the one it was on."""
+        require_choice("device", device or "cpu", ("cpu", "cuda"))
         arrays, facts = model_file.load(path)
         with model_file.refusing_damage(path):
             facts["settings"]["device"] = device = device or facts["settings"]["device"]

@@ -1,17 +1,24 @@
 """The state of an online classifier as arrays and facts, and its settings checked."""
 
-import math
-
 import numpy as np
 
 from minipw import InputError, growth, require_choice
 from minipw.architecture import CONVOLUTIONS, parse_mlp
 from minipw.backend import device_module, to_host
+from minipw.rules import STEPS
 
 COUNTED = ("reserve", "loss", "steps", "samples")
 """Attributes that are numbers."""
 
 
+CHOICES = {
+    "device": ("cpu", "cuda"),
+    "head": ("pairwise", "fc"),
+    "rule": tuple(STEPS),
+    "kwta_threshold": ("k", "k+1"),
+    "gelu": ("tanh", "exact"),
+    "smas_norm": ("mean", "sum"),
+}
 WHOLE = {"batch_size": 1, "reserve": 0, "seed": 0, "pair_weights_per_class": 1}
 """Settings that are whole numbers, and the least they can be."""
 REAL = {"learning_rate": False, "importance_lambda": True, "standardized_limit": False}
@@ -36,10 +43,14 @@ def checked(settings):
         For a value out of its range.
     """
     settings = {k: v.item() if isinstance(v, np.generic) else v for k, v in settings.items()}
-    require_choice("device", settings["device"], ("cpu", "cuda"))
+    for name, choices in CHOICES.items():
+        require_choice(name, settings[name], choices)
     device_module(settings["device"])  # refuse one that is not there
-    if settings["backbone"] not in CONVOLUTIONS:
+    if str(settings["backbone"]) not in CONVOLUTIONS:
         parse_mlp(str(settings["backbone"]))
+    for name in ("running_standardize", "missing"):
+        if type(settings[name]) is not bool:
+            raise InputError(f"{name} is {settings[name]!r}: use True or False")
     for name, least in WHOLE.items():
         value = settings[name]
         if name == "pair_weights_per_class" and value is None:
@@ -50,13 +61,14 @@ def checked(settings):
         value = settings[name]
         if not _is_number(value) or value < 0 or (value == 0 and not zero):
             raise InputError(f"{name} is {value!r}: use a number {'from' if zero else 'above'} 0")
-    if settings["density"] is not None and not _is_number(settings["density"]):
-        raise InputError(f"density is {settings['density']!r}: use a number between 0 and 1")
+    density = settings["density"]
+    if density is not None and not (_is_number(density) and 0 < density < 1):
+        raise InputError(f"density is {density!r}: use a number between 0 and 1")
     return settings
 
 
 def _is_number(value):
-    return type(value) in (int, float) and math.isfinite(value)
+    return type(value) in (int, float) and abs(value) < 1e300
 
 
 def state(learner):

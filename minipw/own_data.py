@@ -10,6 +10,8 @@ from minipw.dataset import Dataset, content_digest, pixel_statistics
 ENDINGS = (".npz", ".csv")
 TEST_EVERY = 5
 """Of a .csv file every fifth sample of each class is for testing."""
+CONSTANT = 1e-12
+"""A column is taken as constant up to this deviation, as a share of its mean: rounding."""
 
 
 def load(path, label=None, raw=False):
@@ -22,7 +24,7 @@ def load(path, label=None, raw=False):
     label : str or None
         The column of a .csv file that holds the classes.
     raw : bool
-        The features of a .csv file as they are, for a learner that standardizes.
+        Features as float64, as they are, for a learner that standardizes.
 
     Raises
     ------
@@ -34,21 +36,22 @@ def load(path, label=None, raw=False):
         return from_csv(path, label, raw)
     if label is not None:
         raise InputError(f"{path}: --label is for .csv files: leave it out")
-    return from_npz(path)
+    return from_npz(path, raw)
 
 
-def from_npz(path):
+def from_npz(path, raw=False):
     """Dataset of a .npz file with x_train, y_train, x_test and y_test.
 
     With task_train and task_test, numbers from 0, the tasks of `--exp split` are those.
     """
-    *arrays, (tasks_train, tasks_test) = readers.read_npz(path)
+    *arrays, tasks = readers.read_npz(path, np.float64 if raw else np.float32)
+    tasks_train, tasks_test = tasks
     x_train, y_train, _, y_test = arrays
     mean, std = (0.0,), (1.0,)
     if x_train.dtype == np.uint8:
         mean, std = pixel_statistics(x_train)
     classes = int(max(y_train.max(), y_test.max())) + 1
-    content = [*arrays, *(tasks for tasks in (tasks_train, tasks_test) if tasks is not None)]
+    content = [*arrays, *(numbers for numbers in tasks if numbers is not None)]
     return Dataset(
         os.fspath(path),
         *arrays,
@@ -81,8 +84,8 @@ def from_csv(path, label, raw=False):
             )
         test[rows[TEST_EVERY - 1 :: TEST_EVERY]] = True
     if not raw:
-        mean, std = x[~test].mean(0, dtype=np.float64), x[~test].std(0, dtype=np.float64)
-        std[std == 0] = 1
+        mean, std = x[~test].mean(0), x[~test].std(0)
+        std[std <= CONSTANT * np.abs(mean)] = 1
         x = ((x - mean) / std).astype(np.float32)
     return Dataset(
         os.fspath(path),

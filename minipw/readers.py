@@ -28,6 +28,7 @@ LONGEST = 1 << 26
 """Bytes read of one file; the longest published one has 47,040,016."""
 
 REPLACE = "replace it with the published file"
+NUMBERS = "save numbers alone, the classes as 0, 1, 2, ..."
 SAVE = "save x_train, y_train, x_test and y_test with numpy.savez"
 
 
@@ -52,6 +53,8 @@ def reading(where):
         if isinstance(error, OSError) and error.errno:  # gzip's own OSError has no number
             fault = f"cannot be read: {error.strerror}"
             require(False, where, fault, "check the path and its permissions")
+        objects = "Object arrays" in str(error)  # numpy's words for what needs pickle
+        require(not objects, where, "holds Python objects", NUMBERS)
         fault = f"is corrupt ({type(error).__name__}: {error})"
         require(False, where, fault, "replace the file")
 
@@ -158,32 +161,38 @@ def read_cifar(path):
     return train, test
 
 
-def npz_samples(where, x):
-    """Samples of an array of a .npz: uint8 is pixels, anything else float32."""
+def npz_samples(where, x, dtype):
+    """Samples of an array of a .npz: uint8 is pixels, anything else of `dtype`."""
     require(x.dtype.kind in "biuf", where, f"holds {x.dtype}, not numbers", SAVE)
     shapes = "give (N, D), (N, height, width) or (N, height, width, channels)"
     require(x.ndim in (2, 3, 4), where, f"has shape {x.shape}", shapes)
     require(x.size, where, "is empty", SAVE)
     if x.dtype != np.uint8:
         with np.errstate(over="ignore"):
-            x = x.astype(np.float32)
-        require(np.isfinite(x).all(), where, "holds values not finite in float32", "remove them")
+            finite = np.isfinite(x.astype(np.float32)).all()
+        require(finite, where, "holds values not finite in float32", "remove them")
+        x = x.astype(dtype)
     return x[..., None] if x.ndim == 3 else x
 
 
 def npz_labels(where, y, count):
     """Labels of an array of a .npz, int64."""
-    require(y.dtype.kind in "biuf", where, f"holds {y.dtype}, not numbers", SAVE)
+    require(y.dtype.kind in "biuf", where, f"holds {y.dtype}, not numbers", NUMBERS)
     require(y.shape == (count,), where, f"has shape {y.shape} for {count} samples", SAVE)
     whole = np.isfinite(y).all() and (y == np.floor(y)).all()
     fault = f"holds {y.min()} to {y.max()}, not class numbers"
     right = whole and y.min() >= 0 and y.max() < 1 << 20
-    require(right, where, fault, "number the classes 0, 1, 2, ...")
+    require(right, where, fault, NUMBERS)
     return y.astype(np.int64)
 
 
-def read_npz(path):
+def read_npz(path, dtype=np.float32):
     """Arrays of a .npz file.
+
+    Parameters
+    ----------
+    path : str
+    dtype : float32 or float64, of samples that are no pixels
 
     Returns
     -------
@@ -201,7 +210,9 @@ def read_npz(path):
                 require(key in archive, path, f"{key} is missing", SAVE)
                 with reading(f"{path}: {key}"):
                     arrays[key] = np.asarray(archive[key])
-    x_train, x_test = (npz_samples(f"{path}: {k}", arrays[k]) for k in ("x_train", "x_test"))
+    x_train, x_test = (
+        npz_samples(f"{path}: {key}", arrays[key], dtype) for key in ("x_train", "x_test")
+    )
     fault = (
         f"samples {x_test.shape[1:]} {x_test.dtype} where x_train has "
         f"{x_train.shape[1:]} {x_train.dtype}"
@@ -229,7 +240,7 @@ def read_csv(path, label):
 
     Returns
     -------
-    x : float32 ndarray of shape (N, D)
+    x : float64 ndarray of shape (N, D)
     classes : list of N str
     """
     path, rows, classes = os.fspath(path), [], []
@@ -263,14 +274,15 @@ def read_csv(path, label):
 
 
 def csv_numbers(where, line, names):
-    """The float32 values of a line, shape (D,)."""
+    """The float64 values of a line, shape (D,), each finite in float32."""
+    try:
+        values = np.array(line, np.float64)
+    except ValueError:
+        values = np.array([number_or_nan(text) for text in line])
     with np.errstate(over="ignore"):
-        try:
-            values = np.array(line, np.float64).astype(np.float32)
-        except ValueError:
-            values = np.array([number_or_nan(text) for text in line], np.float32)
-    if not np.isfinite(values).all():
-        n = int(np.argmin(np.isfinite(values)))
+        finite = np.isfinite(values.astype(np.float32))
+    if not finite.all():
+        n = int(np.argmin(finite))
         fault = f"{line[n]!r} in column {names[n]!r} is no finite number"
         require(False, where, fault, "write numbers alone, and no empty fields")
     return values

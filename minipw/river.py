@@ -91,6 +91,8 @@ class PairwiseClassifier(base.MiniBatchClassifier):
         return pd.DataFrame(probabilities, X.index, self._learner.classes_)
 
     def _learn(self, samples, labels):
+        if not len(samples):
+            return
         known = self._columns
         new = {feature for x in samples for feature in x} - known.keys()
         new = sorted(new, key=lambda feature: (str(type(feature)), feature))

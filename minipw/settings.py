@@ -76,6 +76,8 @@ class Settings:
             raise InputError(f"importance_lambda is {self.importance_lambda}: use at least 0")
         if self.blur and self.experiment == "iid":
             raise InputError("an iid stream has no boundaries to blur: leave out blur")
+        if self.head == "pairwise" and (self.pair_weights is None or self.pair_weights < 1):
+            raise InputError(f"pair_weights is {self.pair_weights}: use at least 1")
 
     def architecture(self, dataset):
         """The description of the network for a data set."""

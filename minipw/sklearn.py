@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from minipw import InputError
 from minipw.learner import OnlineClassifier
 
 try:
@@ -83,9 +84,16 @@ class PairwiseClassifier(ClassifierMixin, BaseEstimator):
         return self
 
     def partial_fit(self, X, y, classes=None):
-        """Go on learning; `classes` are optional and may be given at any call."""
+        """Go on learning; `classes` are optional and may be given at any call.
+
+        Parameters that are set after the first call hold from the next `fit` on.
+        """
         first = not hasattr(self, "learner_")
         X, y = self._validated(X, y, reset=first)
+        if not first and self.learner_.classes_:
+            known, new = self.learner_.classes_[0], y[:1].tolist()[0]
+            if isinstance(known, str) != isinstance(new, str):
+                raise InputError(f"labels like {new!r} after labels like {known!r}: use one kind")
         if first:
             self.learner_ = self._learner(classes)
         elif classes is not None:

@@ -4,6 +4,7 @@ A task knows its classes and its permutation; the learner is shown neither.
 """
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -123,8 +124,8 @@ def blur(tasks, share, rng):
     """A stream whose tasks run into each other.
 
     Around every boundary lies a stretch in which the samples of the two tasks are mixed;
-    it is as long as `share` of a task, and the next task's part in it rises evenly from
-    nothing to all. Every sample occurs once, as in the stream with sharp boundaries.
+    it is as long as `share` of the shorter one, and the next task's part in it rises evenly
+    from nothing to all. Every sample occurs once, as in the stream with sharp boundaries.
 
     Parameters
     ----------
@@ -140,14 +141,17 @@ def blur(tasks, share, rng):
 
     Notes
     -----
-    A sample's place is uniform in its task, then moved by up to half of `share` of the
-    task's length either way, uniformly; the stream is in the order of the places.
+    A sample's place is uniform in its task, then moved either way, uniformly, by up to half
+    the length of the stretch around the nearer boundary; the stream is in their order.
     """
     sizes = [task.train.size for task in tasks]
+    shorter = [min(pair) for pair in pairwise(sizes)] or sizes
     ends = np.cumsum(sizes)
     owners = np.repeat(np.arange(len(tasks)), sizes)
     rows = np.concatenate([rng.permutation(task.train) for task in tasks])
-    lengths = np.repeat(sizes, sizes)
+    middle = np.repeat(ends - np.array(sizes) // 2, sizes)  # of a sample's task
+    nearer = owners - (np.arange(rows.size) < middle)  # which boundary
+    lengths = np.take(shorter, nearer, mode="clip")
     places = np.arange(rows.size) + share * lengths * rng.uniform(-0.5, 0.5, rows.size)
     order = np.argsort(places, kind="stable")
     rows, owners = rows[order], owners[order]

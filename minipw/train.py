@@ -8,7 +8,7 @@ import numpy as np
 
 from minipw import InputError
 from minipw.backend import array_module, to_module
-from minipw.divergence import first_nonfinite_layer, nonfinite_parameter
+from minipw.divergence import advice, first_nonfinite_layer, nonfinite_parameter
 from minipw.memory import require_host_memory
 from minipw.model import Network
 from minipw.nn.loss import mask_logits
@@ -193,7 +193,8 @@ class Run:
         if not array_module(x).isfinite(x).all():
             return f"step {number}: the input holds values that are not finite: clean the data"
         layer = first_nonfinite_layer(self.network, x)
-        return f"the loss is not finite at step {number}, first in layer {layer}: {self._advice()}"
+        what = f"the loss is not finite at step {number}, first in layer {layer}"
+        return f"{what}: {advice(x, self._advice())}"
 
     def _advice(self):
         return f"use a smaller learning rate (--learning-rate {self.settings.learning_rate / 10:g})"

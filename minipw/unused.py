@@ -21,7 +21,7 @@ def unused_units(network, importance, rule):
     dict
         "units": H. "unread": those that no pair joins to an output. "never_won": those of
         the others whose weights have no importance, since no step changed them (with
-        convolutions: those of whole filters); None for SGD, which keeps none. A unit
+        convolutions: those of whole filters); None for SGD and lambda 0, which keep none. A unit
         that was k-WTA's threshold has a gradient, as if it had won.
     """
     units, pairs = network.architecture.units, network.pairs
@@ -31,10 +31,11 @@ def unused_units(network, importance, rule):
         read[used_units(to_host(pairs.i), to_host(pairs.j), units)] = True
     name, shape, _ = network.layers[-1]
     changed = to_host(importance[name]).reshape(-1, shape[-1]).any(0)
+    keeps_none = rule.name == "sgd" or rule.importance_lambda == 0
     idle = read & ~np.tile(changed, units // shape[-1])  # the filter is the last axis
     return {
         "units": units,
-        "never_won": None if rule.name == "sgd" else int(idle.sum()),
+        "never_won": None if keeps_none else int(idle.sum()),
         "unread": int((~read).sum()),
     }
 

@@ -49,14 +49,24 @@ def test_layers_and_units(shape, backbone, units, layers):
     [
         ("k+1", 0.15, 105),  # int(700 * 0.15) = 105
         ("k", 0.15, 104),
-        ("k+1", 0.0016, 1),  # int(1.12)
-        ("k", 0.003, 1),  # int(2.1) - 1
+        ("k+1", 0.003, 2),  # int(2.1)
+        ("k", 0.0044, 2),  # int(3.08) - 1
         ("k+1", 0.9999, 699),
     ],
 )
 def test_winners_by_threshold(threshold, density, winners):
     architecture = Architecture((5,), 10, density=density, kwta_threshold=threshold)
     assert architecture.winners == winners
+
+
+@pytest.mark.parametrize(("threshold", "density"), [("k+1", 0.0016), ("k", 0.003)])
+def test_a_single_winner_is_enough_for_a_dense_head_alone(threshold, density):
+    shared = {"density": density, "kwta_threshold": threshold}
+    assert Architecture((5,), 10, head="fc", **shared).winners == 1
+    least = "0.0029" if threshold == "k+1" else "0.0043"
+    says = f"density {density:g} leaves a single winner, which forms no pair, .* from {least} to"
+    with pytest.raises(InputError, match=says):
+        _ = Architecture((5,), 10, **shared).winners
 
 
 @pytest.mark.parametrize(

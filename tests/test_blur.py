@@ -56,6 +56,19 @@ def test_the_next_task_rises_evenly_over_the_share(share):
     assert abs(owners[np.abs(place) < share / 2].mean() - 0.5) < 0.02
 
 
+def test_a_long_task_does_not_jump_over_a_short_one():
+    sizes = (9000, 600, 300)
+    blends = blur(tasks_of(*sizes), 1.0, np.random.default_rng(0))
+    owners = np.concatenate([blend.owners for blend in blends])
+    assert (owners[: 9000 - 310] == 0).all()  # only the stretch around the boundary is mixed
+    assert (owners[-140:] == 2).all()
+    # around a boundary as many samples wait as come early
+    counts = [np.bincount(blend.owners, minlength=3).tolist() for blend in blends]
+    assert counts[0][2] == counts[2][0] == 0
+    assert counts[0][1] == pytest.approx(600 / 8, abs=25) and counts[1][0] == counts[0][1]
+    assert counts[1][2] == pytest.approx(300 / 8, abs=18) and counts[2][1] == counts[1][2]
+
+
 def test_a_batch_has_each_sample_as_its_task_sees_it(tiny_dataset):
     dataset = tiny_dataset(train=60)
     tasks = permuted_tasks(dataset, np.random.default_rng(1), count=3)

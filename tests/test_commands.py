@@ -5,7 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from minipw.cli import check_commands
 from minipw.experiment import paper_number
+from minipw.flags import given_flags, parser
 from minipw.paper.cells import OUTLINES
 from minipw.settings import resolve
 
@@ -33,6 +35,8 @@ def test_the_papers_number_stands_beside_the_same_cell(settings, text):
         "--exp split --only fc",
         "--exp split --workers 2",
         "--exp split --densities 0.1",
+        "--exp split --learning-rates 1",
+        "--exp split --cluster tcp://a:1",
     ],
 )
 def test_flags_of_different_commands_are_refused(command, flags):
@@ -55,3 +59,18 @@ def test_too_large_a_network_is_one_line(command, tiny_npz):
     flags = ["--exp", "iid", "--dataset", tiny_npz, "--head", "fc", "--batch-size", 8]
     status, _, err = command(*flags, "--backbone", "mlp-9000000000000-1")
     assert status == 2 and err.count("\n") == 1 and "memory" in err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "--report --protocol paper --out o --quiet",
+        "--paper all --only fc --protocol paper --runs 2 --out o --data-dir d --workers 2",
+        "--paper all --cluster tcp://a:1",
+        "--bench --device cuda --data-dir d --json --quiet",
+    ],
+)
+def test_flags_that_a_command_reads(words):
+    args = parser().parse_args(words.split())
+    args.given = given_flags(args)
+    check_commands(args)  # refuses none

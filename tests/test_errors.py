@@ -59,12 +59,12 @@ def tiny(bare, tmp_path):
 @pytest.mark.parametrize(
     "flags, culprit, remedy",
     [
-        ("--density 0", "density 0 leaves no winner among 30 units", "use a density from 0.0667"),
+        ("--density 0", "density 0 leaves no winner among 30 units", "use a density from 0.1 to"),
         ("--density 1", "density 1 leaves no loser among 30 units", "to below 1"),
         ("--density 1.5", "density 1.5", "use a density from"),
         ("--density nan", "--density: 'nan'", "see --help"),
-        ("--density 1 --kwta-threshold k+1", "density 1 leaves no loser", "from 0.0334"),
-        ("--density 0.06", "density 0.06 leaves no winner", "from 0.0667"),
+        ("--density 1 --kwta-threshold k+1", "density 1 leaves no loser", "from 0.0667"),
+        ("--density 0.06", "density 0.06 leaves no winner", "from 0.1 to"),
         ("--pair-weights 10000000 --pairs distinct", "only 435", "use --pair-weights 432 or fewer"),
         ("--pair-weights 3", "3 pair weights", "use at least 4"),
         ("--backbone mlp-1-1", "1 units before the head form too few pairs", "a wider --backbone"),
@@ -147,7 +147,11 @@ def test_the_least_density_of_the_message_is_enough(command, fails, bare, width,
     least = fails(*flags, "--density", 0).split("a density from ")[1].split(" to ")[0]
     assert command(*flags, "--density", least)[0] == 0
     assert command(*flags, "--density", 0.9999)[0] == 0
-    assert float(least) < 1.1 * (2 if threshold == "k" else 1) / width
+    assert float(least) < 1.1 * (3 if threshold == "k" else 2) / width
+
+
+def test_the_largest_batch_of_the_message_is_taken(command, bare):
+    assert command(*bare, "--batch-size", 100)[0] == 0
 
 
 def test_backbone_of_no_width(fails, bare):

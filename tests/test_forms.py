@@ -73,3 +73,18 @@ def test_a_network_may_evaluate_with_another_form(
     x = np.random.default_rng(1).standard_normal((300, 4), np.float32)
     expected, _ = network.forward(x)
     np.testing.assert_allclose(network.logits(x), expected, rtol=0, atol=1e-4)
+
+
+def test_the_count_of_products_of_winners():
+    """20 of 40 units are used: 4 of 8 winners at first, all of them later, 6 between."""
+    costs = forms.form_costs(780, 20, 1, 10, 40, 8, 64)
+    assert costs[WinnerPairs] == 64 * 6**2 / 2
+
+
+def test_products_a_sample():
+    architecture = Architecture((4,), 10, "mlp-100-1", density=0.21, pair_weights=10_000)
+    assert architecture.winners == 20
+    assert forms.products(WinnerPairs, architecture) == 3 * 20**2 // 2  # 4,950 pairs exist
+    assert forms.products(ListedPairs, architecture) == 400  # 10,000 * 0.2^2
+    assert forms.products(MatrixPairs, architecture) == 0
+    assert forms.products(SparsePairs, architecture) == 0

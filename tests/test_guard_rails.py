@@ -72,8 +72,9 @@ def batches(state):
             yield task, rows
 
 
-def test_sgd_keeps_no_importance_to_count_by(data):
-    state = trained(replace(BASE, rule="sgd"), data)
+@pytest.mark.parametrize("change", [{"rule": "sgd"}, {"importance_lambda": 0.0}])
+def test_without_importance_nothing_is_counted_by_it(data, change):
+    state = trained(replace(BASE, learning_rate=1e-5, **change), data)
     assert unused_units(state.network, state.importance, state.rule)["never_won"] is None
 
 

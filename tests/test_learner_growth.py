@@ -186,3 +186,26 @@ def test_a_file_goes_on_as_what_grew(tmp_path, width, count):
     loaded = OnlineClassifier.load(tmp_path / "m.npz")
     assert type(grown.network.pairs.form) is type(loaded.network.pairs.form) is GrowingPairs
     assert_same(grown.partial_fit(x, y), loaded.partial_fit(x, y))
+
+
+@pytest.mark.parametrize("pairwise", [True, False])
+def test_each_class_has_first_weights_of_its_own(pairwise):
+    drawn = growth.draw_head(0, 50, pairwise, range(4))
+    assert np.unique(drawn, axis=1).shape == (50, 4)
+    np.testing.assert_array_equal(growth.draw_head(0, 50, pairwise, range(2, 4)), drawn[:, 2:])
+
+
+def test_features_have_first_weights_of_their_own_and_no_importance():
+    learner = OnlineClassifier(missing=True, **SMALL).partial_fit(*stream(20))
+    for _ in range(2):
+        learner.add_features(1)
+    first, second = learner.network.parameters["dense0"][-2:]
+    assert abs(np.corrcoef(first, second)[0, 1]) < 0.9  # of 40 weights each
+    assert not learner.importance["dense0"][-2:].any()
+
+
+@pytest.mark.parametrize(
+    ("units", "weights"), [(20, 190), (80, 2_500), (300, 4_485), (2000, 25_000)]
+)
+def test_a_class_has_a_tenth_of_the_pairs_within_bounds(units, weights):
+    assert growth.pairs_a_class(units) == weights

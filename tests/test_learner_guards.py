@@ -81,23 +81,27 @@ SETTINGS = {
     "batch_size": [0, 1.5, True, "1"],
     "seed": [-1, None],
     "reserve": [-1],
-    "learning_rate": [0, -1, float("nan"), float("inf"), "1"],
+    "learning_rate": [0, -1, float("nan"), float("inf"), "1", 10**400],
     "importance_lambda": [-0.1],
     "standardized_limit": [0],
-    "backbone": ["mlp", "cnn-l", None],
-    "head": ["pair"],
-    "rule": ["adam"],
+    "backbone": ["mlp", "cnn-l", None, ["mlp-3-1"]],
     "device": ["tpu"],
     "density": [0.0, 1.0, 1e-9, float("nan"), "0.1"],
     "pair_weights_per_class": [0, 1.5, 40 * 39 // 2 + 1],
     "gelu": ["relu"],
+    "head": ["dense", ["fc"]],
+    "rule": ["adam", ["adagrad"]],
+    "kwta_threshold": ["2k"],
+    "smas_norm": ["max"],
+    "running_standardize": ["False", 1],
+    "missing": ["no"],
     "classes": [5, "abc", b"abc", {"a": 1}, {1, 2}, 1.5, [[1]], [float("nan")]],
 }
 
 
 @pytest.mark.parametrize("name, value", [(k, v) for k, values in SETTINGS.items() for v in values])
 def test_bad_settings_are_refused(name, value):
-    word = {"gelu": "GELU", "classes": "classes|label|NaN"}.get(name, name.split("_")[0])
+    word = {"classes": "classes|label|NaN"}.get(name, name.split("_")[0])
     with pytest.raises(InputError, match=f"{word}|pair weights"):
         OnlineClassifier(**{**SMALL, name: value}).partial_fit([[0.0, 1.0]], [0])
 
@@ -137,6 +141,25 @@ def test_a_loss_that_is_not_finite_names_layer_and_step():
         learner.predict(x)
     with pytest.raises(InputError, match="weights are not finite"):
         learner.save("nowhere.npz")
+
+
+@pytest.mark.parametrize("size", [1e20, 1.7e18])
+def test_inputs_that_are_too_large_are_named(size):
+    x, y = stream(60)
+    learner = OnlineClassifier(**{**SMALL, "running_standardize": False})
+    with pytest.raises(
+        InputError, match=r"not finite at step \d+.*: the inputs reach .*e\+\d+: scale"
+    ):
+        learner.partial_fit(x * size, y)
+
+
+def test_an_outlier_in_a_late_part_of_a_call_is_named(monkeypatch):
+    monkeypatch.setattr("minipw.learner.COPIED_AT_ONCE", 8 * 5 * 10)  # ten samples at a time
+    x, y = stream(60)
+    learner = OnlineClassifier(**{**SMALL, "running_standardize": False}).partial_fit(x, y)
+    x[15] = 1e22
+    with pytest.raises(InputError, match=r"the outputs are not finite .*: the inputs reach 1e\+22"):
+        learner.predict(x)
 
 
 def test_unused_units():

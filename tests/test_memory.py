@@ -121,3 +121,16 @@ def test_a_test_holds_no_more_products_than_allowed(monkeypatch, rng):
     sizes.clear()
     learner.decision_function(x[:2])
     assert sizes == [1, 1]
+
+
+@pytest.mark.parametrize("system, group, free", [(5, 3, 3), (2, 3, 2), (None, 3, 3), (5, None, 5)])
+def test_the_smaller_limit_counts(monkeypatch, system, group, free):
+    monkeypatch.setattr(memory, "_system_memory", lambda: system)
+    monkeypatch.setattr(memory, "_group_memory", lambda: group)
+    assert memory.available_memory() == free
+
+
+def test_meminfo_counts_in_kibibytes(monkeypatch):
+    text = "MemTotal: 9 kB\nMemAvailable: 5 kB\n"
+    monkeypatch.setattr(builtins, "open", lambda path: io.StringIO(text))
+    assert memory._system_memory() == 5 * 1024

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from learner_streams import LABELS, SMALL, assert_same, images, stream
 
-from minipw import InputError, model_file
+from minipw import InputError, model_file, npz_file
 from minipw.learner import OnlineClassifier
 
 TINY = {**SMALL, "backbone": "mlp-6-1", "density": 0.4}
@@ -231,3 +231,23 @@ def test_a_file_keeps_its_mode(tmp_path, mode):
     path.chmod(mode)
     OnlineClassifier(**TINY).partial_fit([[0.0]], [0]).save(path)
     assert path.stat().st_mode & 0o777 == mode and OnlineClassifier.load(path).samples == 1
+
+
+def test_facts_are_checked_before_the_arrays_are_read(tmp_path):
+    facts = np.frombuffer(b"[2]", np.uint8)
+    np.savez(tmp_path / "f.npz", unreadable=np.array([None]), facts=facts)
+
+    def refuse(facts):
+        raise InputError(f"version {facts[0]}")
+
+    with pytest.raises(InputError, match="version 2"):
+        npz_file.read(tmp_path / "f.npz", refuse)
+
+
+def test_a_loaded_learner_predicts_at_once(tmp_path):
+    x, y = stream(40)
+    learner = OnlineClassifier(**SMALL).partial_fit(x, y)
+    learner.save(tmp_path / "m.npz")
+    expected = learner.decision_function(x)
+    loaded = OnlineClassifier.load(tmp_path / "m.npz")
+    np.testing.assert_array_equal(loaded.decision_function(x), expected)

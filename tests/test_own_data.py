@@ -180,6 +180,72 @@ def test_tasks_of_the_file(tmp_path):
     assert set(np.flatnonzero(found[0].classes)) == set(seen)
 
 
+SECONDS = 1_700_000_000 + np.arange(30) * 7  # a float32 is within 64 of such a number
+
+
+def test_large_numbers_of_a_csv_keep_their_differences(csv_file):
+    lines = [f"{t},{t // 7 % 2}" for t in SECONDS]
+    path = csv_file("time,kind", *lines)
+    raw = load(path, label="kind", raw=True)
+    np.testing.assert_array_equal(np.sort(np.concatenate([raw.x_train, raw.x_test])[:, 0]), SECONDS)
+    scaled = load(path, label="kind")
+    assert scaled.x_train.dtype == np.float32 and np.unique(scaled.x_train).size == 24
+    assert scaled.x_train.mean() == pytest.approx(0, abs=1e-6)
+    assert scaled.x_train.std() == pytest.approx(1, abs=1e-6)
+
+
+def test_large_numbers_of_a_npz_keep_their_differences_in_a_stream(tmp_path):
+    x, y = SECONDS[:, None].astype(float), np.arange(30) % 2
+    np.savez(tmp_path / "t.npz", x_train=x, y_train=y, x_test=x, y_test=y)
+    path = str(tmp_path / "t.npz")
+    np.testing.assert_array_equal(load(path, raw=True).x_train, x)
+    assert load(path).x_train.dtype == np.float32
+
+
+def test_a_column_that_is_constant_but_for_rounding(csv_file):
+    path = csv_file("a,b,kind", *[f"0.1,{n},{n % 2}" for n in range(30)])
+    assert np.abs(load(path, label="kind").x_train[:, 0]).max() < 1e-6
+
+
+def test_few_samples_a_class_can_be_held_out(command, csv_file, tmp_path):
+    rows = [f"{10 * (n % 3) + n / 50},{n % 3}" for n in range(15)]  # 4 a class are trained on
+    path = csv_file("a,kind", *rows)
+    flags = ("--exp", "split", "--dataset", path, "--label", "kind", "--classes-per-task", 1)
+    network = ("--backbone", "mlp-20-1", "--batch-size", 2, "--pair-weights", 60)
+    search = ("--learning-rates", "1e-3", "--densities", "0.3", "--out", tmp_path / "runs")
+    status, _, err = command(*flags, *network, "--tune", tmp_path / "best.json", *search)
+    assert status == 0, err
+
+
+def test_settings_of_a_csv_with_other_data(command, wine, tiny_npz, tmp_path):
+    path = tmp_path / "s.json"
+    path.write_text(json.dumps({"label": "kind", "multi_head": True, "dataset": wine}))
+    flags = ("--settings", path, *SMALL, "--json")
+    status, out, err = command(*flags, "--exp", "split", "--dataset", tiny_npz)
+    assert status == 0, err
+    settings = json.loads(out)["settings"]
+    assert settings["multi_head"] and settings["label"] is None
+    status, out, err = command(*flags, "--exp", "iid", "--dataset", wine)
+    assert status == 0, err
+    settings = json.loads(out)["settings"]
+    assert not settings["multi_head"] and settings["label"] == "kind"
+
+
+@pytest.mark.parametrize("experiment", ["split", "stream"])
+def test_a_label_is_refused_where_there_are_no_columns(command, experiment):
+    status, out, err = command("--exp", experiment, "--dataset", "mnist-5k", "--label", "kind")
+    assert (status, out) == (2, "") and "mnist-5k: --label is for .csv files; leave it out" in err
+
+
+@pytest.mark.parametrize("value", [None, 0, -5])
+def test_pair_weights_of_a_settings_file(command, tiny_npz, tmp_path, value):
+    path = tmp_path / "s.json"
+    path.write_text(json.dumps({"pair_weights": value}))
+    flags = ("--exp", "split", "--dataset", tiny_npz, "--backbone", "mlp-20-1", "--density", 0.3)
+    status, _, err = command(*flags, "--settings", path)
+    assert status == 2 and f"pair_weights is {value}: use at least 1" in err
+
+
 def test_samples_are_held_out_of_every_task(tmp_path):
     labels, tasks = np.tile(np.arange(4), 20), np.repeat([0, 1], 40)  # task 0 stands first
     x = np.arange(80.0)[:, None]

@@ -48,14 +48,15 @@ def both_passes(x, w, dy, pairs):
     return y, dx, to_dense(dw, w.shape[-1])
 
 
-def assert_same(ours, expected, x, **tolerance):
+def assert_same(ours, expected, x, form="", **tolerance):
     """Outputs and gradients agree; where x is zero dx may be left at zero."""
     y, dx, dw = ours
     expected_y, expected_dx, expected_dw = expected
-    np.testing.assert_allclose(y, expected_y, **tolerance)
-    np.testing.assert_allclose(dw, expected_dw, **tolerance)
+    np.testing.assert_allclose(y, expected_y, **tolerance, err_msg=f"y {form}")
+    np.testing.assert_allclose(dw, expected_dw, **tolerance, err_msg=f"dw {form}")
     left_out = np.broadcast_to((x == 0), dx.shape) & (dx == 0)
-    np.testing.assert_allclose(dx, np.where(left_out, 0, expected_dx), **tolerance)
+    expected_dx = np.where(left_out, 0, expected_dx)
+    np.testing.assert_allclose(dx, expected_dx, **tolerance, err_msg=f"dx {form}")
 
 
 def all_sizes():
@@ -81,11 +82,11 @@ def test_every_form_equals_the_loops(rng, units, winners, batch, squares):
     for name, form in FORMS.items():
         if not (squares and name == "winners"):  # which takes no unit with itself
             pairs = Pairs(i, j, CLASSES, form(i, j, units))
-            assert_same(both_passes(x, w, dy, pairs), expected, x, **ROUNDING)
+            assert_same(both_passes(x, w, dy, pairs), expected, x, name, **ROUNDING)
     for name, form in LOGITS_FORMS.items():
         if not (squares and name == "winners"):
             y, _ = pairwise_forward(x, w, Pairs(i, j, CLASSES, form(i, j, units)), False)
-            np.testing.assert_allclose(y, expected[0], **ROUNDING)
+            np.testing.assert_allclose(y, expected[0], **ROUNDING, err_msg=name)
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -155,3 +155,10 @@ def test_missing_values_of_pandas():
     assert model._learner.standardizer.count.tolist() == [2]
     assert model.predict_many(frame).isin([0, 1]).all()
     assert model.predict_one({"a": None}) == model.predict_one({"a": pd.NA})
+
+
+def test_no_rows_change_nothing():
+    model = PairwiseClassifier(backbone="mlp-40-1")
+    model.learn_many(pd.DataFrame({"a": []}), pd.Series([], dtype=object))
+    model.learn_one({"a": 1}, "x")
+    assert list(model._columns) == ["a"]

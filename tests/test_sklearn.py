@@ -144,3 +144,14 @@ def test_samples_that_wait_can_be_learned_by_flush():
     assert estimator.predict(x).shape == (10,) and estimator.learner_.waiting == 0
     with pytest.raises(NotFittedError):
         PairwiseClassifier().flush()
+
+
+def test_labels_of_another_kind_are_refused():
+    x = np.eye(4)
+    model = PairwiseClassifier(**SMALL).partial_fit(x[:2], ["a", "b"])
+    with pytest.raises(InputError, match="labels like 1 after labels like 'a': use one kind"):
+        model.partial_fit(x[2:], [1, 2])
+    assert model.partial_fit(x[2:], ["b", "c"]).classes_.tolist() == ["a", "b", "c"]
+    numbers = PairwiseClassifier(**SMALL).partial_fit(x[:2], [1, 2])
+    with pytest.raises(InputError, match="labels like 'a' after labels like 1"):
+        numbers.partial_fit(x[2:], ["a", "b"])

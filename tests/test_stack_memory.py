@@ -30,3 +30,5 @@ def test_runs_that_fit():
     assert memory.run_bytes(pairwise, replace(settings, rule="s-mas")) > size
     assert memory.evaluation_batch(1 << 36, pairwise) == 10_000
     assert memory.evaluation_batch(0, pairwise) == 1
+    # 0.8 / 2 of the bytes of 1001 samples
+    assert memory.evaluation_batch(1001 * 4 * memory.sample_values(pairwise), pairwise) == 400

@@ -68,3 +68,8 @@ def test_missing_values_are_left_out(cuts, share):
             deviation = np.sqrt(standardizer.squares[feature] / known.size)
             np.testing.assert_allclose(deviation, known.std(), atol=1e-13)
     assert (standardizer.transform(x)[np.isnan(x)] == 0).all()
+
+
+def test_values_become_deviations_from_the_mean(rng):
+    x = rng.normal(5, 2, (6, 3))
+    np.testing.assert_allclose(fed(x, [2]).transform(x), (x - x.mean(0)) / x.std(0), rtol=1e-12)

@@ -167,3 +167,11 @@ def test_colours_keep_the_scale_of_their_channel(tiny_dataset):
     scaled = dataset.batch(dataset.x_train[:5]).reshape(5, -1)
     ours = task.inputs(dataset, dataset.x_train[:5]).reshape(5, -1)
     np.testing.assert_array_equal(ours, scaled[:, task.permutation])
+
+
+def test_classes_of_the_test_samples_belong_to_the_task(tiny_dataset):
+    own = {"tasks_train": np.array([0, 0, 1]), "tasks_test": np.array([0, 1])}
+    labels = {"y_train": np.array([0, 1, 1]), "y_test": np.array([2, 1])}
+    data = replace(tiny_dataset(classes=3, train=3, test=2), **labels, **own)
+    found = [np.flatnonzero(t.classes).tolist() for t in split_tasks(data, generator())]
+    assert found == [[0, 1, 2], [1]]

@@ -112,3 +112,25 @@ def test_curves_have_a_colour_each():
 def test_a_record_of_the_report_is_json(folder):
     lines = (folder / "split-mnist.jsonl").read_text().splitlines()
     assert [json.loads(line)["seed"] for line in lines] == [0, 1, 2, 0]
+
+
+def test_records_are_in_the_order_of_their_seeds(tmp_path):
+    cell = cells("table1")[0]
+    with Store(tmp_path / "s.jsonl") as store:
+        for seed in (2, 0, 1):
+            store.append(record(cell, seed, 80.0))
+    (records,) = tables.read_records(tmp_path).values()
+    assert [record["seed"] for record in records] == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("printed", "star"), [(79.61, False), (79.59, True), (82.39, False), (82.41, True)]
+)
+def test_the_star(printed, star):
+    """Ours is 81 with a standard error of 1 / sqrt(3): 2 sqrt(1/3 + 0.16) = 1.405."""
+    assert tables.Entry(printed, (80.0, 81.0, 82.0)).differs() == star
+
+
+def test_the_star_is_for_two_runs_and_more():
+    assert tables.Entry(79.2, (80.0, 81.0)).differs()  # 2 sqrt(0.25 + 0.16) = 1.28
+    assert not tables.Entry(79.2, (99.0,)).differs()

@@ -1,6 +1,7 @@
 """The search for settings: on held-out training data, never on the test set."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -179,3 +180,10 @@ def test_densities_that_leave_no_winner_are_not_searched(command, tiny_npz, tmp_
     status, out, err = command(*flags, "--tune", tmp_path / "best.json")
     assert status == 0, err
     assert "0.03" not in out and json.loads((tmp_path / "best.json").read_text())["density"] > 0.05
+
+
+def test_the_first_of_every_class_are_held_out(tiny_dataset):
+    data = replace(tiny_dataset(classes=2, train=30), y_train=np.tile([0, 1], 15))
+    held = data.hold_out(0.12)  # round(1.8) of each class: rows 0 to 3
+    np.testing.assert_array_equal(held.x_test, data.x_train[:4])
+    np.testing.assert_array_equal(held.x_train, data.x_train[4:])
