@@ -109,12 +109,12 @@ class Architecture:
         winners = int(self.units * self.density) - at_most_k
         needed = 2 if self.head == "pairwise" else 1  # one winner forms no product
         if not (0 < self.density < 1 and winners >= needed):
-            least = (needed + at_most_k) / self.units
-            advice = (
-                f"use a density from {math.ceil(1e4 * least) / 1e4:g} to below 1"
-                if least < 1
-                else "use a wider backbone"
-            )
+            least = math.ceil(1e4 * (needed + at_most_k) / self.units)
+            while int(self.units * (least / 1e4)) < needed + at_most_k:
+                least += 1
+            advice = f"use a density from {least / 1e4:g} to below 1"
+            if least >= 1e4:
+                advice = "use a wider backbone"
             left = "no loser" if self.density >= 1 else "no winner"
             if self.density < 1 and winners == 1:
                 left = "a single winner, which forms no pair,"

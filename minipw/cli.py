@@ -36,9 +36,19 @@ GIVEN = (
 READ_BY = {
     "bench": ("device", "data_dir", "json"),
     "report": ("out", "protocol"),
-    "paper": ("only", "protocol", "runs", "out", "data_dir", "device", "workers", "cluster"),
+    "paper": (
+        "only",
+        "protocol",
+        "runs",
+        "out",
+        "data_dir",
+        "device",
+        "workers",
+        "cluster",
+        "quiet",
+    ),
 }
-"""The flags that a command other than --exp heeds, beside --quiet."""
+"""The flags that a command other than --exp heeds."""
 
 
 def main(argv=None):
@@ -170,6 +180,8 @@ def take_settings(args):
         values = read_settings(args.settings)
         if "protocol" in args.given:  # a flag wins over the file
             values = {k: v for k, v in values.items() if k not in PROTOCOLS[args.protocol]}
+    if values.get("experiment") == "stream":
+        raise InputError("--settings is not for --exp stream: give its flags on the command line")
     args.exp = args.exp or values.get("experiment")
     args.dataset = args.dataset or values.get("dataset")
     args.backbone = args.backbone or values.get("backbone")
@@ -216,11 +228,13 @@ def check_commands(args):
         raise InputError(f"{first} and {second} are two different things: give one of them")
     for command in commands:
         for name in args.given:
-            if command in READ_BY and name not in (command, "quiet", *READ_BY[command]):
+            if command in READ_BY and name not in (command, *READ_BY[command]):
                 raise InputError(
                     f"{flag_of(name)} has no effect with {flag_of(command)}: leave it out"
                 )
+    on_gpu = not args.bench or args.device == "cuda"
     unused = [
+        ("--data-dir", args.data_dir, on_gpu, "--device cuda: --bench uses bundled images"),
         ("--only", args.only, args.paper, "--paper"),
         ("--cluster", args.cluster, args.paper or args.tune, "--paper or --tune"),
         ("--workers", args.workers, args.paper or args.tune, "--paper or --tune"),

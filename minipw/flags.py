@@ -171,7 +171,10 @@ def parser():
     )
     run.add_argument("--data-dir", metavar="DIR", help="where data sets lie or are downloaded to")
     run.add_argument(
-        "--out", metavar="DIR", help="append each result to DIR; a run found there is not repeated"
+        "--out",
+        metavar="DIR",
+        help="append each result to DIR; a run found there is not repeated (--paper and --report: "
+        "results, --tune: runs)",
     )
     run.add_argument("--plot", metavar="FILE", help="draw the first run (.png, .svg or .pdf)")
     run.add_argument("--json", action="store_true", help="one JSON object a run on standard output")

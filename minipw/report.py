@@ -35,11 +35,12 @@ def settings_text(state, source, dataset_name):
     if settings.density is not None:
         kwta = f"{network.winners} of {units} units win (density {settings.density:g}, "
         kwta += f"threshold {settings.kwta_threshold})"
+    regularization = f"lambda {settings.importance_lambda:g}, " * (settings.rule != "sgd")
     lines = [
         title(settings, dataset_name),
         f"  settings    {source}",
         f"  training    learning rate {settings.learning_rate:g}, "
-        f"lambda {settings.importance_lambda:g}, batch {settings.batch_size}, "
+        f"{regularization}batch {settings.batch_size}, "
         f"{settings.epochs} epoch{'s' * (settings.epochs > 1)}, {state.total_steps:,} steps, "
         f"{len(state.tasks)} task{'s' * (len(state.tasks) > 1)}",
         f"  k-WTA       {kwta}; GELU {settings.gelu}",

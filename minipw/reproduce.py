@@ -15,7 +15,7 @@ from minipw.forms import expected_form
 from minipw.metrics import mean_and_interval
 from minipw.paper.cells import cells, select
 from minipw.progress import progress_bar
-from minipw.runs import Store, run_key
+from minipw.runs import Store, cell_key, core_seconds, run_key
 from minipw.seeds import execute_together
 from minipw.settings import resolve
 from minipw.workers import Item, SharedLane, execute, process_lanes
@@ -39,7 +39,7 @@ class Plan:
         self, part, only=None, protocol="released", runs=None, out="results", data_dir=None
     ):
         self.cells = []
-        self.items, self.sizes, self.stores, loaded = [], {}, {}, {}
+        self.items, self.sizes, self.keys, self.stores, loaded = [], {}, {}, {}, {}
         known = set()
         try:
             for cell in select(cells(part), only):
@@ -48,6 +48,7 @@ class Plan:
                 dataset = loaded[cell.dataset]
                 settings, _ = resolve(dataset, protocol=protocol, **cell.request)
                 self.cells.append((cell, settings))
+                self.keys[settings] = run_key(asdict(settings), None, dataset.identity)
                 self.sizes[settings] = estimated_seconds(settings, dataset)
                 store = self.store(out, settings)
                 for seed in range(runs or cell.runs):
@@ -82,14 +83,12 @@ class Plan:
         the estimate, scaled as it turned out for runs of the same network and head, of
         the same head, or of any kind.
         """
-        keys = {s: run_key(asdict(s), None, s.dataset) for s in self.sizes}
         measured = {}
         for record in self.measured(device):
-            key = run_key(record["settings"], None, record["dataset"])
-            measured.setdefault(key, []).append(record["seconds"])
+            measured.setdefault(cell_key(record), []).append(core_seconds(record))
         means = {key: sum(seconds) / len(seconds) for key, seconds in measured.items()}
         ratios = {}
-        for settings, key in keys.items():
+        for settings, key in self.keys.items():
             if key in means:
                 for kind in kinds(settings):
                     ratios.setdefault(kind, []).append(means[key] / self.sizes[settings])
@@ -97,7 +96,7 @@ class Plan:
             s: means.get(key)
             or self.sizes[s]
             * next((statistics.mean(ratios[kind]) for kind in kinds(s) if kind in ratios), 1.0)
-            for s, key in keys.items()
+            for s, key in self.keys.items()
         }
 
     def close(self):
@@ -247,11 +246,10 @@ def summary_lines(plan):
     """A line a cell: label, the paper's number and ours with its error."""
     found = {}
     for record in plan.records():
-        key = run_key(record["settings"], None, record["dataset"])
-        found.setdefault(key, []).append(record["accuracy"])
+        found.setdefault(cell_key(record), []).append(record["accuracy"])
     width = max(len(cell.label) for cell, _ in plan.cells)
     for cell, settings in plan.cells:
-        values = found.get(run_key(asdict(settings), None, settings.dataset), [])
+        values = found.get(plan.keys[settings], [])
         paper = "" if cell.printed is None else f"{cell.printed:.1f}"
         ours = "-"
         if values:

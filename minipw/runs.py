@@ -36,8 +36,21 @@ def run_key(settings, seed, dataset):
 
 def record_key(record):
     """`run_key` of a stored run."""
-    data = f"{record['dataset']} {record.get('digest', '')}".rstrip()
-    return run_key(record["settings"], record["seed"], data)
+    return run_key(record["settings"], record["seed"], _identity(record))
+
+
+def cell_key(record):
+    """The same for every seed: what runs that are averaged have in common."""
+    return run_key(record["settings"], None, _identity(record))
+
+
+def _identity(record):
+    return f"{record['dataset']} {record.get('digest', '')}".rstrip()
+
+
+def core_seconds(record):
+    """Seconds of one core that a run took on a CPU."""
+    return record["seconds"] * record.get("threads", 1)
 
 
 def read(path):

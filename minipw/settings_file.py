@@ -1,7 +1,6 @@
 """Settings in a JSON file: what `--tune` writes and `--settings` reads."""
 
 import json
-import math
 from dataclasses import fields
 from pathlib import Path
 from typing import get_args
@@ -46,6 +45,6 @@ def read_settings(path):
 def is_a(kind, value):
     """Whether a JSON value is of a setting's type; true and false are no numbers."""
     if kind in (int, float):
-        whole = isinstance(value, int) and not isinstance(value, bool)
-        return whole or (kind is float and isinstance(value, float) and math.isfinite(value))
+        types = (int, float) if kind is float else (int,)
+        return type(value) in types and abs(value) < 1e300
     return isinstance(value, kind)

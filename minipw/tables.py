@@ -10,7 +10,7 @@ from minipw import InputError, figures
 from minipw.metrics import mean_and_interval
 from minipw.paper.cells import OUTLINES, cells
 from minipw.report import RULE_NAMES, with_error
-from minipw.runs import read, run_key
+from minipw.runs import cell_key, core_seconds, read, run_key
 from minipw.settings import resolve
 
 PAPER_ERROR = 0.4
@@ -69,7 +69,7 @@ def read_records(folder):
     Returns
     -------
     dict of str to list of dict
-        Records by the key of their settings, ordered by seed.
+        Records by the key of their settings and data, ordered by seed.
     """
     paths = sorted(Path(folder).glob("*.jsonl"))
     if not paths:
@@ -77,13 +77,12 @@ def read_records(folder):
     found = {}
     for path in paths:
         for record in read(path):
-            key = run_key(record["settings"], None, record["dataset"])
-            found.setdefault(key, {})[record["seed"]] = record
+            found.setdefault(cell_key(record), {})[record["seed"]] = record
     return {key: [by_seed[seed] for seed in sorted(by_seed)] for key, by_seed in found.items()}
 
 
 def records_of(cell, records, protocol):
-    """The records of a cell of the paper."""
+    """The records of a cell of the paper, on the whole data set."""
     settings, _ = resolve(OUTLINES[cell.dataset], protocol=protocol, **cell.request)
     return records.get(run_key(asdict(settings), None, cell.dataset), [])
 
@@ -180,6 +179,16 @@ def draw(records, protocol, folder):
     return written
 
 
+def summary_lines(records):
+    """What is in a store, and what of it no table shows."""
+    on_gpu = [record["seconds"] for record in records if record.get("device") == "cuda"]
+    on_cpu = [core_seconds(record) for record in records if record.get("device") != "cuda"]
+    text = f"{len(records)} runs, {sum(on_cpu) / 3600:.1f} hours of one core"
+    yield text + f" and {sum(on_gpu) / 3600:.1f} of a GPU" * bool(on_gpu)
+    if part := sum(bool(r.get("digest")) and r["dataset"] in OUTLINES for r in records):
+        yield f"{part} of them are on a part of a data set: the tables leave them out"
+
+
 def report(folder, protocol="released"):
     """Print every table that has measured cells, and write all formats beside the store.
 
@@ -195,10 +204,13 @@ def report(folder, protocol="released"):
         "paper | ours ± standard error (runs), accuracy in per cent; * differs by more than two\n"
         f"standard errors of the difference, the paper's taken as {PAPER_ERROR}"
     )
-    print("\n\n".join([*map(as_text, tables), note]))
-    seconds = sum(record["seconds"] for runs in records.values() for record in runs)
-    count = sum(map(len, records.values()))
-    print(f"{count} runs, {seconds / 3600:.1f} hours of one core")
+    if tables:
+        print("\n\n".join([*map(as_text, tables), note]))
+    for line in summary_lines([record for runs in records.values() for record in runs]):
+        print(line)
+    if not tables:
+        print("none of them is of a cell of the paper's tables: no table is written")
+        return 0
     out = Path(folder)
     try:
         write_csv(tables, out / "tables.csv")

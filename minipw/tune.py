@@ -11,7 +11,7 @@ from minipw import InputError
 from minipw.metrics import mean_and_interval
 from minipw.paper import table
 from minipw.reproduce import duration, open_lanes, work_items
-from minipw.runs import Store
+from minipw.runs import Store, core_seconds
 from minipw.settings_file import NOT_IN_FILES
 from minipw.workers import Item
 
@@ -73,7 +73,7 @@ def tune(settings, dataset, args, say):
     """
     rates, densities = released_grid(settings)
     densities = args.densities or fitting_densities(settings, densities, dataset)
-    rates = args.learning_rates or rates
+    rates, densities = sorted(set(args.learning_rates or rates)), sorted(set(densities))
     points = [
         replace(settings, learning_rate=rate, density=density, held_out=HELD_OUT)
         for rate in rates
@@ -104,7 +104,7 @@ def tune(settings, dataset, args, say):
             accuracies = [record["accuracy"] for record in records if record]
             if accuracies:
                 found[point] = mean_and_interval(accuracies)
-        spent = sum(record["seconds"] for record in store.records)
+        spent = sum(map(core_seconds, store.records))
     if not found:
         raise InputError(f"none of the {len(points)} settings could be run: see the messages above")
     best = max(found, key=lambda point: found[point][0])

@@ -12,6 +12,9 @@ set -uo pipefail
 python="${PYTHON:-python3}"
 while [ $# -gt 0 ]; do
     case "$1" in
+        --data-dir | --python) [ $# -ge 2 ] || { echo "error: $1 needs a value" >&2; exit 2; } ;;
+    esac
+    case "$1" in
         --data-dir) MINIPW_DATA="$(realpath "$2")"; export MINIPW_DATA; shift 2 ;;
         --python) python="$2"; [ "${2#*/}" = "$2" ] || python="$(realpath -s "$2")"; shift 2 ;;
         *) echo "error: unknown flag $1: use --data-dir DIR or --python PROGRAM" >&2; exit 2 ;;

@@ -64,10 +64,10 @@ def test_too_large_a_network_is_one_line(command, tiny_npz):
 @pytest.mark.parametrize(
     "words",
     [
-        "--report --protocol paper --out o --quiet",
+        "--report --protocol paper --out o",
         "--paper all --only fc --protocol paper --runs 2 --out o --data-dir d --workers 2",
-        "--paper all --cluster tcp://a:1",
-        "--bench --device cuda --data-dir d --json --quiet",
+        "--paper all --cluster tcp://a:1 --quiet",
+        "--bench --device cuda --data-dir d --json",
     ],
 )
 def test_flags_that_a_command_reads(words):

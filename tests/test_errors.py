@@ -129,6 +129,8 @@ def test_flags_that_a_command_does_not_read(fails, words, flag):
         ("--report --runs 3", "--runs has no effect with --report"),
         ("--bench --out runs", "--out has no effect with --bench"),
         ("--only x --report", "--only has no effect with --report"),
+        ("--report --quiet", "--quiet has no effect with --report"),
+        ("--bench --data-dir d", "--data-dir has no effect without --device cuda: --bench uses"),
         ("--report --paper table1", "--report and --paper are two different things"),
         ("--exp iid --bench", "--bench and --exp are two different things"),
     ],
@@ -141,7 +143,7 @@ def test_nothing_to_do(fails):
     fails(says="give --exp split, permuted or another (see --help)")
 
 
-@pytest.mark.parametrize("width, threshold", [(30, "k+1"), (30, "k"), (600, "k")])
+@pytest.mark.parametrize("width, threshold", [(30, "k+1"), (30, "k"), (600, "k"), (625, "k")])
 def test_the_least_density_of_the_message_is_enough(command, fails, bare, width, threshold):
     flags = (*bare, "--kwta-threshold", threshold, "--backbone", f"mlp-{width}-1")
     least = fails(*flags, "--density", 0).split("a density from ")[1].split(" to ")[0]

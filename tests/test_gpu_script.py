@@ -23,6 +23,12 @@ def test_unknown_flags_are_refused():
     assert done.returncode == 2 and done.stderr.startswith("error: unknown flag --fast")
 
 
+@pytest.mark.parametrize("flag", ["--data-dir", "--python"])
+def test_a_flag_without_its_value_is_refused(flag):
+    done = subprocess.run([SCRIPT, flag], capture_output=True, text=True, timeout=10)
+    assert (done.returncode, done.stderr) == (2, f"error: {flag} needs a value\n")
+
+
 def test_without_a_device_it_stops_with_one_line():
     try:
         backend.device_module("cuda")
@@ -97,6 +103,12 @@ def test_a_part_that_failed(folder, capsys, status, says):
     (folder / "checks.status").write_text(status)
     assert gpu_summary.main(folder) == 1
     assert f"FAILED: {says} (12 of 12 checks hold)" in capsys.readouterr().out
+
+
+def test_a_part_that_was_skipped(folder, capsys):
+    (folder / "accuracy.txt").write_text("skipped: mnist is not in data\n")
+    assert gpu_summary.main(folder) == 0
+    assert "skipped: mnist is not in data" in capsys.readouterr().out
 
 
 def test_nothing_but_a_device(tmp_path, capsys):

@@ -134,3 +134,36 @@ def test_the_star(printed, star):
 def test_the_star_is_for_two_runs_and_more():
     assert tables.Entry(79.2, (80.0, 81.0)).differs()  # 2 sqrt(0.25 + 0.16) = 1.28
     assert not tables.Entry(79.2, (99.0,)).differs()
+
+
+def test_runs_on_a_part_of_the_data_are_left_out(tmp_path, command):
+    cell = next(cell for cell in cells("cifar") if cell.dataset == "cifar-10")
+    with Store(tmp_path / "s.jsonl") as store:
+        for seed in range(3):
+            store.append(record(cell, seed, 30.0 + seed))
+            store.append(record(cell, seed, 10.0 + seed, digest="abcd"))
+    records = tables.read_records(tmp_path)
+    assert [r["accuracy"] for r in tables.records_of(cell, records, "released")] == [30, 31, 32]
+    status, out, _ = command("--report", "--out", tmp_path)
+    assert status == 0 and "31.0 ± 0.6 (3)" in out and "6 runs, 6.0 hours of one core\n" in out
+    assert "3 of them are on a part of a data set: the tables leave them out" in out
+
+
+def test_hours_are_those_of_a_core(tmp_path, command):
+    cell = cells("table1")[0]
+    with Store(tmp_path / "s.jsonl") as store:
+        store.append(record(cell, 0, 80.0, threads=4))
+        store.append(record(cell, 1, 80.0, device="cuda"))
+    status, out, _ = command("--report", "--out", tmp_path)
+    assert status == 0 and "2 runs, 4.0 hours of one core and 1.0 of a GPU\n" in out
+
+
+def test_a_store_without_cells_of_the_paper(tmp_path, command):
+    cell = cells("table1")[0]
+    other = record(cell, 0, 80.0)
+    other["settings"]["backbone"] = "mlp-60-1"
+    with Store(tmp_path / "s.jsonl") as store:
+        store.append(other)
+    status, out, _ = command("--report", "--out", tmp_path)
+    assert status == 0 and "none of them is of a cell of the paper's tables" in out
+    assert not (tmp_path / "tables.md").exists()

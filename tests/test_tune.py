@@ -187,3 +187,25 @@ def test_the_first_of_every_class_are_held_out(tiny_dataset):
     held = data.hold_out(0.12)  # round(1.8) of each class: rows 0 to 3
     np.testing.assert_array_equal(held.x_test, data.x_train[:4])
     np.testing.assert_array_equal(held.x_train, data.x_train[4:])
+
+
+def test_values_that_are_given_twice_count_once(search, command):
+    flags, _ = search
+    flags[flags.index("1e-3,1e-2")], flags[flags.index("0.2,0.4")] = "1e-3,0.001", "0.2,0.2"
+    status, out, err = command(*flags)
+    assert (status, err) == (0, "") and "1 settings, 1 runs to do" in out
+
+
+@pytest.mark.parametrize("value", [10**400, -(10**400)])
+def test_a_number_out_of_reach_in_a_settings_file(tmp_path, value):
+    path = tmp_path / "s.json"
+    path.write_text(json.dumps({"learning_rate": value}))
+    with pytest.raises(InputError, match=r"learning_rate is .*: use a number"):
+        read_settings(path)
+
+
+def test_a_stream_has_no_settings_file(command, tmp_path):
+    path = tmp_path / "s.json"
+    path.write_text('{"experiment": "stream"}')
+    status, _, err = command("--settings", path)
+    assert status == 2 and "--settings is not for --exp stream" in err
