@@ -134,6 +134,8 @@ def device_module(name):
     """
     if name == "cpu":
         return np
+    # What CUB would speed up here takes longer to compile.
+    os.environ.setdefault("CUPY_ACCELERATORS", "")
     try:
         import cupy
     except ImportError as error:
@@ -144,7 +146,8 @@ def device_module(name):
     try:
         count = cupy.cuda.runtime.getDeviceCount()
         if count:
-            (cupy.arange(2) + 1).get()  # compiles a kernel and runs it
+            ones = cupy.ones((2, 2, 2), np.float32)
+            (ones @ ones + 1).get()  # compiles a kernel and runs it, and one of cuBLAS
     except Exception as error:  # the driver, the compiler, the toolkit: each has its own kinds
         raise InputError(f"no CUDA device to use: {first_line(error)}; use --device cpu") from None
     if not count:

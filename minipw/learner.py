@@ -277,15 +277,15 @@ class OnlineClassifier:
             learner_state.place(self, network, zero_importance(network.parameters))
         if self.settings["running_standardize"]:
             self.standardizer.update(x.reshape(-1, self.standardizer.mean.size))
-        x, y = self._inputs(x), np.array([self._index[label] for label in labels])
-        y = to_module(array_module(x), y)
+        x, numbers = self._inputs(x), [self._index[label] for label in labels]
+        y = to_module(array_module(x), np.array(numbers))
         with np.errstate(over="ignore", invalid="ignore"):  # the loss tells
             loss, _, gradients = self.network.loss_gradients(x, y, self.rule)
-            if not math.isfinite(loss):
+            if not math.isfinite(loss := float(loss)):  # this waits for a device: once
                 raise InputError(self._divergence("the loss is", x))
             for name, gradient in gradients.items():
                 update(self.rule, self.network.parameters[name], self.importance[name], gradient)
-        self.loss, self.steps, self.samples = float(loss), self.steps + 1, self.samples + len(x)
+        self.loss, self.steps, self.samples = loss, self.steps + 1, self.samples + len(x)
 
     def _inputs(self, x):
         """Samples as the network sees them: standardized, float32."""

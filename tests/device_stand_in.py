@@ -14,7 +14,6 @@ are NumPy's; what this cannot show is whether CuPy's own are right.
 """
 
 import inspect
-import operator
 import sys
 import time
 import types
@@ -100,10 +99,6 @@ class DeviceArray:
     def __float__(self):
         wait()
         return float(self.array)
-
-    def __index__(self):
-        wait()
-        return operator.index(self.array)
 
     def __len__(self):
         return len(self.array)

@@ -47,9 +47,12 @@ def test_names_that_cupy_lacks_are_refused(cupy):
     assert not hasattr(cupy.ones(3), "newbyteorder")
 
 
-@pytest.mark.parametrize(
-    "wait", [bool, int, float, lambda x: x.item(), lambda x: x.get(), lambda x: range(3)[x]]
-)
+def test_a_device_number_is_no_index(cupy):
+    with pytest.raises(TypeError):
+        range(3)[cupy.asarray(1)]
+
+
+@pytest.mark.parametrize("wait", [bool, int, float, lambda x: x.item(), lambda x: x.get()])
 def test_waiting_is_counted(cupy, wait):
     x = cupy.ones((), int)
     before = counts.synchronisations

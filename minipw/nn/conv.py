@@ -127,7 +127,7 @@ def conv2d_backward(dy, cache, input_gradient=True):
     *outer, rows, cols, channels, filters = w.shape
     dy = dy.reshape(*dy.shape[:-4], columns.shape[-2], filters)  # (..., B * positions, filters)
     # y = columns @ w
-    dw = xp.swapaxes(columns, -1, -2) @ dy
+    dw = xp.swapaxes(xp.swapaxes(dy, -1, -2) @ columns, -1, -2)  # CuPy copies what is swapped
     dw = dw.reshape(*dw.shape[:-2], rows, cols, channels, filters)
     if not input_gradient:
         return None, dw
