@@ -19,7 +19,7 @@ from minipw.kernels.pairwise_sparse import SparsePairs
 from minipw.nn.pairwise import Pairs
 
 EVALUATION_BATCH = 256
-"""Samples that `Network.logits` works on at once on a CPU, and at most."""
+"""Samples that `Network.logits` works on at once on a CPU, at most."""
 PRODUCTS_AT_ONCE = 1 << 22
 """Products that it holds for them, where one sample has no more."""
 TABLE_LIMIT = 1 << 30
@@ -74,12 +74,17 @@ def expected_form(architecture, batch_size, forward_alone=False):
         Its count: products found by `WinnerPairs` that take as long.
     """
     units, pairs = architecture.units, architecture.pair_weights
-    repeats = -(-pairs // max(units * (units - 1) // 2, 1))
+    repeats = times_listed(pairs, units)
     used = min(units, math.isqrt(2 * pairs // repeats) + 2) if repeats > 1 else units
     sizes = (architecture.classes, units, architecture.winners, batch_size, forward_alone)
     costs = form_costs(pairs, used, repeats, *sizes)
     form = min(costs, key=costs.get)
     return form, costs[form]
+
+
+def times_listed(pairs, units):
+    """How often some pair is listed where `pairs` weights go over all pairs of the units."""
+    return -(-pairs // max(units * (units - 1) // 2, 1))
 
 
 def form_costs(pairs, used, repeats, classes, units, winners, batch_size, forward_alone=False):
@@ -118,7 +123,7 @@ def products(form, architecture):
     """Products that a form of this class holds for a sample; 0 where it holds none."""
     units, pairs = architecture.units, architecture.pair_weights
     if issubclass(form, WinnerPairs):
-        return -(-pairs // max(units * (units - 1) // 2, 1)) * architecture.winners**2 // 2
+        return times_listed(pairs, units) * architecture.winners**2 // 2
     if issubclass(form, ListedPairs):
         return int(pairs * (architecture.winners / units) ** 2)
     return 0

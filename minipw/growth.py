@@ -13,7 +13,7 @@ import numpy as np
 from minipw import InputError
 from minipw.architecture import Architecture, he_normal, triangle_pair
 from minipw.backend import array_module, to_host, to_module
-from minipw.forms import choose_form
+from minipw.forms import choose_form, times_listed
 from minipw.kernels.pairwise_cpu import ListedPairs, WinnerPairs
 from minipw.kernels.pairwise_growing import GrowingPairs
 from minipw.memory import require_host_memory
@@ -186,7 +186,7 @@ def assemble(architecture, parameters, i, j, batch_size, before=None):
         return network
     units, classes = architecture.units, architecture.classes
     sizes = (classes, units, architecture.winners)
-    repeats = -(-i.size // (units * (units - 1) // 2))  # `draw_pairs` goes in a circle
+    repeats = times_listed(i.size, units)  # `draw_pairs` goes in a circle
     chosen = choose_form(i, j, *sizes, batch_size, repeats=repeats)
     few = architecture.winners**2 * repeats < 2 * i.size
     if chosen is WinnerPairs or (chosen is not ListedPairs and few):

@@ -96,7 +96,7 @@ def table_bytes(form, architecture):
     """Bytes of what a form of the pairwise head keeps beside the pairs, roughly."""
     units, classes = architecture.units, architecture.classes
     if form is forms.WinnerPairs:
-        return 6 * -(-architecture.pair_weights // max(units * (units - 1) // 2, 1)) * units**2
+        return 6 * forms.times_listed(architecture.pair_weights, units) * units**2
     if form is forms.MatrixPairs:
         matrices = 2 + THREADS.count  # they, their triangles, and what each thread reads dw from
         return 4 * matrices * classes * units**2
