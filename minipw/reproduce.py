@@ -17,7 +17,7 @@ from minipw.paper.cells import cells, select
 from minipw.progress import progress_bar
 from minipw.runs import Store, cell_key, core_seconds, run_key
 from minipw.seeds import execute_together
-from minipw.settings import resolve
+from minipw.settings import Settings, resolve
 from minipw.workers import Item, SharedLane, execute, process_lanes
 
 
@@ -39,13 +39,14 @@ class Plan:
         self, part, only=None, protocol="released", runs=None, out="results", data_dir=None
     ):
         self.cells = []
-        self.items, self.sizes, self.keys, self.stores, loaded = [], {}, {}, {}, {}
+        self.items, self.sizes, self.keys, self.stores = [], {}, {}, {}
+        self.datasets, self.guesses = {}, {}
         known = set()
         try:
             for cell in select(cells(part), only):
-                if cell.dataset not in loaded:
-                    loaded[cell.dataset] = datasets.load(cell.dataset, data_dir=data_dir)
-                dataset = loaded[cell.dataset]
+                if cell.dataset not in self.datasets:
+                    self.datasets[cell.dataset] = datasets.load(cell.dataset, data_dir=data_dir)
+                dataset = self.datasets[cell.dataset]
                 settings, _ = resolve(dataset, protocol=protocol, **cell.request)
                 self.cells.append((cell, settings))
                 self.keys[settings] = run_key(asdict(settings), None, dataset.identity)
@@ -80,24 +81,32 @@ class Plan:
         """Seconds that one worker, or the device, needs for a run, by its settings.
 
         The mean of the runs done so far with the same settings; where there are none,
-        the estimate, scaled as it turned out for runs of the same network and head, of
-        the same head, or of any kind.
+        the estimate, scaled as it turned out for stored runs of the same network and
+        head, of the same head, or of any kind, whether the plan has them or not.
         """
-        measured = {}
+        measured, ratios = {}, {}
         for record in self.measured(device):
-            measured.setdefault(cell_key(record), []).append(core_seconds(record))
-        means = {key: sum(seconds) / len(seconds) for key, seconds in measured.items()}
-        ratios = {}
-        for settings, key in self.keys.items():
-            if key in means:
-                for kind in kinds(settings):
-                    ratios.setdefault(kind, []).append(means[key] / self.sizes[settings])
+            measured.setdefault(cell_key(record), []).append(record)
+        means = {key: statistics.fmean(map(core_seconds, found)) for key, found in measured.items()}
+        for key, (record, *_) in measured.items():
+            if key not in self.guesses:
+                self.guesses[key] = self.guess(record)
+            for kind, seconds in self.guesses[key].items():
+                ratios.setdefault(kind, []).append(means[key] / seconds)
+        scales = {kind: statistics.median(found) for kind, found in ratios.items()}
         return {
             s: means.get(key)
-            or self.sizes[s]
-            * next((statistics.mean(ratios[kind]) for kind in kinds(s) if kind in ratios), 1.0)
+            or self.sizes[s] * next((scales[kind] for kind in kinds(s) if kind in scales), 1.0)
             for s, key in self.keys.items()
         }
+
+    def guess(self, record):
+        """`estimated_seconds` of a stored run under each of its kinds; empty for other data."""
+        settings = Settings(**record["settings"])
+        dataset = self.datasets.get(settings.dataset)
+        if dataset is None or cell_key(record) != run_key(asdict(settings), None, dataset.identity):
+            return {}
+        return dict.fromkeys(kinds(settings), estimated_seconds(settings, dataset))
 
     def close(self):
         """Close the stores."""

@@ -105,6 +105,20 @@ def test_expected_seconds_are_learned(plan, tiny):
     assert plan().expected_seconds()[three] == pytest.approx(200)  # another head says nothing
 
 
+def test_a_part_of_the_plan_learns_from_every_stored_run(plan, tiny):
+    tiny(lambda found: [*found, replace(found[0], label="more", request=more(found[0]))])
+    (_, one), _, (_, three) = plan().cells
+    keep(one, [0], seconds=10.0)
+    part = plan(only="more")
+    assert [settings for _, settings in part.cells] == [three]
+    assert part.expected_seconds()[three] == pytest.approx(100)
+    assert part.expected_seconds("cuda") == part.sizes  # nothing was done there
+    store = Path("results") / f"split-{one.dataset}.jsonl"
+    other = json.loads(store.read_text()) | {"digest": "other data"}
+    store.write_text(json.dumps(other, separators=(",", ":")) + "\n")
+    assert plan(only="more").expected_seconds() == part.sizes
+
+
 def more(cell):
     return {**cell.request, "given": {**cell.request["given"], "epochs": 10}}
 
