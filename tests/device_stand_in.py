@@ -29,9 +29,9 @@ except ImportError:
     real = None
 
 FUNCTIONS = """abs add arange argmax argsort array asarray ascontiguousarray bincount
-broadcast_to concatenate cumsum divide empty empty_like exp isfinite log matmul maximum minimum
-moveaxis multiply ones ones_like pad partition searchsorted sort sqrt stack subtract sum
-swapaxes take take_along_axis tanh tile where zeros zeros_like"""
+broadcast_to concatenate copyto cumsum divide empty empty_like exp isfinite log matmul maximum
+minimum moveaxis multiply ones ones_like pad partition searchsorted sort sqrt stack subtract
+sum swapaxes take take_along_axis tanh tile where zeros zeros_like"""
 METHODS = """T all any argmax astype copy dtype fill flags get item itemsize max mean min nbytes
 ndim ravel reshape shape size strides sum swapaxes take tolist transpose"""
 UFUNC_ARGUMENTS = {"out", "dtype", "casting"}

@@ -48,6 +48,22 @@ def test_moved_bytes_by_hand():
     assert bench_kernels.moved_bytes(arguments, 0.25) == 24 + 2 * 20 + 2 * 40 + 100
 
 
+def test_rates_of_a_copy_and_of_a_product(cupy, monkeypatch):
+    done = []
+
+    def timed(function, repeats, calls=1):
+        done.append(function())
+        return 0.5
+
+    monkeypatch.setattr(bench_kernels, "device_seconds", timed)
+    monkeypatch.setattr(bench_kernels, "COPIED", 1000)
+    monkeypatch.setattr(bench_kernels, "SIDE", 50)
+    copy, product = bench_kernels.rates(cupy)
+    assert copy == 2 * 4 * 1000 / 0.5  # bytes read and bytes written
+    assert product == 2 * 50**3 / 0.5
+    assert done[1].shape == (50, 50) and float(done[1][0, 0]) == 50
+
+
 def test_a_row_of_a_kernel():
     row = bench_kernels.kernel_row("k", 2, 0.004, 8e6, 0.001)
     expected = {"ms": 4.0, "gb_per_second": 2.0, "floor_ms": 1.0, "ratio": 4.0}
