@@ -3,7 +3,8 @@
 Every kernel that a step launches is timed by CUDA events, with the arguments that it gets
 in training. Its floor is what it moves, each array once (parameters and importance read
 and written), at the rate of a copy measured on the same device; that of a dense product
-also its operations at the measured rate of a large one.
+also its operations at the measured rate of a large one. Small arrays stay in the device's
+cache from one launch to the next, and their kernels may be faster than that floor.
 """
 
 import numpy as np
