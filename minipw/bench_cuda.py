@@ -7,7 +7,6 @@ kernels. The kernels of the first cell's step are timed alone, see `bench_kernel
 
 import json
 import time
-from types import SimpleNamespace
 
 import numpy as np
 
@@ -16,13 +15,11 @@ from minipw.backend import device_text, free_memory, release_memory, without_ker
 from minipw.bench import step_operations
 from minipw.bench_kernels import dense_times, kernel_times, rates, report_kernels
 from minipw.paper.cells import OUTLINES, cells, select
-from minipw.reproduce import duration, estimated_seconds
+from minipw.run_times import duration, estimated_seconds
 from minipw.seeds import create_runs, run_seeds, seeds_that_fit
 from minipw.settings import resolve
 from minipw.stacked import Stack
 
-IMAGES = {"cifar-10": (50_000, 10_000)}
-"""Training and test images of the published data sets; the others have 60,000 and 10,000."""
 CASES = (
     ("table1", "split_mnist single mlp-700-1 pairwise adagrad"),
     ("table1", "split_mnist single mlp-700-1 pairwise s-mas"),
@@ -103,12 +100,12 @@ def measure(xp, part, label, dataset, quick):
     run.evaluate()
     images = sum(task.test.size for task in run.tasks)
     image = (time.perf_counter() - began) / images
-    train, test = IMAGES.get(settings.dataset, (60_000, 10_000))
+    outline = OUTLINES.get(settings.dataset, OUTLINES["mnist"])
     tasks = settings.tasks if settings.experiment == "permuted" else 1
     tests = 1 + len(run.tasks)  # rows of the accuracy matrix
     stacks = -(-cell.runs // count)
-    whole_steps = tasks * settings.epochs * train / settings.batch_size
-    seconds = stacks * (ready + whole_steps * step + count * tests * tasks * test * image)
+    whole_steps = tasks * settings.epochs * outline.train / settings.batch_size
+    seconds = stacks * (ready + whole_steps * step + count * tests * tasks * outline.test * image)
     row = {
         "cell": label,
         "runs": cell.runs,
@@ -141,12 +138,7 @@ def paper_seconds(rows):
     """
 
     def guess(settings):
-        train, _ = IMAGES.get(settings.dataset, (60_000, 10_000))
-        outline = OUTLINES.get(settings.dataset, OUTLINES["mnist"])
-        return estimated_seconds(
-            settings,
-            SimpleNamespace(shape=outline.shape, classes=outline.classes, y_train=range(train)),
-        )
+        return estimated_seconds(settings, OUTLINES.get(settings.dataset, OUTLINES["mnist"]))
 
     ratios = {}
     for row, settings in rows:

@@ -1,6 +1,7 @@
 """`--paper`: the runs behind a table or figure, done where the store lacks them."""
 
-import statistics
+import contextlib
+import os
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -9,15 +10,14 @@ import numpy as np
 
 from minipw import InputError, datasets, report
 from minipw.backend import device_module, device_text
-from minipw.bench import step_operations
 from minipw.checkpoint import StopRequest
-from minipw.forms import expected_form
 from minipw.metrics import mean_and_interval
 from minipw.paper.cells import cells, select
 from minipw.progress import progress_bar
-from minipw.runs import Store, cell_key, core_seconds, run_key
+from minipw.run_times import RunTimes, duration, estimated_seconds
+from minipw.runs import Store, cell_key, read, run_key
 from minipw.seeds import execute_together
-from minipw.settings import Settings, resolve
+from minipw.settings import resolve
 from minipw.workers import Item, SharedLane, execute, process_lanes
 
 
@@ -40,8 +40,8 @@ class Plan:
     ):
         self.cells = []
         self.items, self.sizes, self.keys, self.stores = [], {}, {}, {}
-        self.datasets, self.guesses = {}, {}
-        known = set()
+        self.datasets, known = {}, set()
+        checkpoints = os.path.abspath(os.path.join(out, "checkpoints"))
         try:
             for cell in select(cells(part), only):
                 if cell.dataset not in self.datasets:
@@ -53,11 +53,17 @@ class Plan:
                 self.sizes[settings] = estimated_seconds(settings, dataset)
                 store = self.store(out, settings)
                 for seed in range(runs or cell.runs):
-                    checkpoints, data = str(Path(out) / "checkpoints"), dataset.identity
+                    data = dataset.identity
                     item = Item(settings, seed, data_dir, checkpoints, data)
                     if item.key not in known and not store.find(asdict(settings), seed, data):
                         self.items.append(item)
                     known.add(item.key)
+            self.times = RunTimes(self.datasets, self.records())
+            for path in Path(out).glob("*.jsonl"):
+                if path.name not in self.stores:
+                    with contextlib.suppress(InputError):  # it is no matter of this plan
+                        for record in read(path):
+                            self.times.add(record)
         except BaseException:
             self.close()
             raise
@@ -73,70 +79,22 @@ class Plan:
         """All records of the opened stores."""
         return [record for store in self.stores.values() for record in store.records]
 
-    def measured(self, device):
-        """The records of runs done on a device, "cpu" or "cuda"."""
-        return [r for r in self.records() if r.get("device", "cpu") == device]
-
     def expected_seconds(self, device="cpu"):
         """Seconds that one worker, or the device, needs for a run, by its settings.
 
-        The mean of the runs done so far with the same settings; where there are none,
-        the estimate, scaled as it turned out for stored runs of the same network and
-        head, of the same head, or of any kind, whether the plan has them or not.
+        Learned from every run in the folder, whether the plan has it or not.
         """
-        measured, ratios = {}, {}
-        for record in self.measured(device):
-            measured.setdefault(cell_key(record), []).append(record)
-        means = {key: statistics.fmean(map(core_seconds, found)) for key, found in measured.items()}
-        for key, (record, *_) in measured.items():
-            if key not in self.guesses:
-                self.guesses[key] = self.guess(record)
-            for kind, seconds in self.guesses[key].items():
-                ratios.setdefault(kind, []).append(means[key] / seconds)
-        scales = {kind: statistics.median(found) for kind, found in ratios.items()}
-        return {
-            s: means.get(key)
-            or self.sizes[s] * next((scales[kind] for kind in kinds(s) if kind in scales), 1.0)
-            for s, key in self.keys.items()
-        }
+        return self.times.expected(self.keys, self.sizes, device)
 
-    def guess(self, record):
-        """`estimated_seconds` of a stored run under each of its kinds; empty for other data."""
-        settings = Settings(**record["settings"])
-        dataset = self.datasets.get(settings.dataset)
-        if dataset is None or cell_key(record) != run_key(asdict(settings), None, dataset.identity):
-            return {}
-        return dict.fromkeys(kinds(settings), estimated_seconds(settings, dataset))
+    def keep(self, out, item, record):
+        """Store a finished run."""
+        self.store(out, item.settings).append(record)
+        self.times.add(record)
 
     def close(self):
         """Close the stores."""
         for store in self.stores.values():
             store.close()
-
-
-def kinds(settings):
-    """What runs may have in common that take alike, the closest likeness first."""
-    return (settings.backbone, settings.head), (settings.head,), ()
-
-
-def estimated_seconds(settings, dataset):
-    """A rough guess of a run's time on one core, before anything was measured."""
-    architecture, batch = settings.architecture(dataset), settings.batch_size
-    tasks = settings.tasks if settings.experiment == "permuted" else 1
-    steps = tasks * settings.epochs * len(dataset.y_train) / batch
-    seconds = 1e-3 + step_operations(architecture, batch, settings.rule) / 5e10
-    if settings.head == "pairwise":
-        seconds += 2.5e-8 * expected_form(architecture, batch)[1]
-        seconds += 1.5e-9 * architecture.pair_weights
-    return steps * seconds
-
-
-def duration(seconds):
-    """Seconds as people say them: "45 s", "12 min", "3 h 20 min"."""
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    minutes = round(seconds / 60)
-    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60:02d} min"
 
 
 def reproduce(args):
@@ -173,7 +131,7 @@ def work_off(plan, args):
 
     def time_for(items):
         """How long runs take, as text; nothing before one was measured on a device."""
-        if xp is not np and not plan.measured(args.device):
+        if xp is not np and not plan.times.learned_on(args.device):
             return ""
         expected = plan.expected_seconds(args.device)
         seconds = sum(expected[item.settings] for item in items) / max(len(lanes), 1)
@@ -185,7 +143,7 @@ def work_off(plan, args):
 
     def keep(item, record):
         del left[item]
-        plan.store(args.out, item.settings).append(record)
+        plan.keep(args.out, item, record)
         return f"{time_for(left)} left"
 
     return work_items(plan.items, lanes, on_stop, args.quiet, keep, left.pop, xp)
@@ -219,7 +177,8 @@ def work_items(items, lanes, on_stop, quiet, keep, give_up=lambda item: None, xp
             if isinstance(outcome, Exception):
                 failed.append(item)
                 give_up(item)
-                bar.write(f"failed: seed {item.seed} of {item.settings}: {outcome}", sys.stderr)
+                reason = str(outcome) or type(outcome).__name__
+                bar.write(f"failed: seed {item.seed} of {item.settings}: {reason}", sys.stderr)
             else:
                 bar.set_postfix_str(keep(item, outcome) or "", refresh=False)
             bar.update()
@@ -243,12 +202,27 @@ def open_lanes(args, runs):
         if not slots:
             client.close()
             raise InputError(f"the scheduler at {args.cluster} has no workers: start some")
+
+        def check():
+            if client.status not in ("running", "connecting"):
+                raise InputError(
+                    f"the scheduler at {args.cluster} is gone, and the runs under way with it: "
+                    "start it again; the same command goes on"
+                )
+
         executor = client.get_executor(pure=False)
-        return [
-            SharedLane(executor, client.close) for _ in range(min(slots, max(runs, 1)))
-        ], lambda: None
+        count = min(slots, max(runs, 1))
+        return [SharedLane(executor, client.close, check) for _ in range(count)], say_it_waits
     lanes, stop_flag = process_lanes(min(args.workers, runs))
     return lanes, stop_flag.set
+
+
+def say_it_waits():
+    """What Ctrl-C means for a cluster: its workers hear nothing of it."""
+    print(
+        "waiting for the runs under way on the cluster; Ctrl-C again leaves without them",
+        file=sys.stderr,
+    )
 
 
 def summary_lines(plan):

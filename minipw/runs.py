@@ -75,31 +75,57 @@ def _parse(path, content):
     """Records by their keys, of the whole lines of a store's content."""
     known = {}
     for number, line in enumerate(content[: whole_size(content)].splitlines(), start=1):
-        try:
-            record = json.loads(line)
-            if record["format"] != RECORD_FORMAT:
+        for part in _joined(line.strip()):
+            try:
+                record = json.loads(part)
+                if record["format"] != RECORD_FORMAT:
+                    raise InputError(
+                        f"{path}, line {number}: a result of format {record['format']}, this "
+                        f"version reads {RECORD_FORMAT}; choose another --out"
+                    )
+                _ = 0.0 + record["accuracy"] + record["seconds"]  # both are numbers
+                known[record_key(record)] = record
+            except (ValueError, KeyError, TypeError, RecursionError) as error:
+                if isinstance(error, InputError):
+                    raise
                 raise InputError(
-                    f"{path}, line {number}: a result of format {record['format']}, this "
-                    f"version reads {RECORD_FORMAT}; choose another --out"
-                )
-            known[record_key(record)] = record
-        except (ValueError, KeyError, TypeError, RecursionError) as error:
-            if isinstance(error, InputError):
-                raise
-            raise InputError(
-                f"{path}, line {number}: not a result of minipw; choose another --out"
-            ) from None
+                    f"{path}, line {number}: not a result of minipw; delete that line, or "
+                    "choose another --out"
+                ) from None
     return known
 
 
+def _joined(line):
+    """The records in a line: one, or those of stores that were joined without a line's end.
+
+    Of several all but the last may be torn; these are left out.
+    """
+    before, *parts = line.split(RECORD_START)
+    if not parts or not RECORD_START.startswith(before):
+        return [line] if line else []
+    *parts, last = (RECORD_START + part for part in parts)
+    return [*filter(_is_json, parts), last]
+
+
+def _is_json(text):
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
 def whole_size(content):
-    """Bytes of a store's content without the torn record that it may end with."""
+    """Bytes of a store's content without the torn record that it may end with.
+
+    Nor the zeros that a file system may leave in place of what a crash kept it from writing.
+    """
+    content = content.rstrip(b"\0")
     start = content.rfind(b"\n") + 1
     if content[start:].startswith(RECORD_START) or RECORD_START.startswith(content[start:]):
-        try:
-            json.loads(content[start:])
-        except ValueError:
-            return start
+        *_, last = _joined(content[start:]) or [b""]
+        if not _is_json(last):
+            return len(content) - len(last)
     return len(content)
 
 

@@ -4,13 +4,15 @@ The test set is not touched: a tenth of the training samples of every class is h
 out, the rest is the stream, and the final accuracy on the held-out tenth decides.
 """
 
+import os
 from dataclasses import asdict, replace
 from pathlib import Path
 
 from minipw import InputError
 from minipw.metrics import mean_and_interval
 from minipw.paper import table
-from minipw.reproduce import duration, open_lanes, work_items
+from minipw.reproduce import open_lanes, work_items
+from minipw.run_times import duration
 from minipw.runs import Store, core_seconds
 from minipw.settings_file import NOT_IN_FILES
 from minipw.workers import Item
@@ -82,7 +84,7 @@ def tune(settings, dataset, args, say):
     for point in points:
         _ = point.architecture(dataset).winners  # refuse a density before anything runs
     path = Path(args.out) / f"tune-{settings.experiment}-{Path(dataset.name).stem}.jsonl"
-    folder = str(Path(args.out) / "checkpoints")
+    folder = os.path.abspath(os.path.join(args.out, "checkpoints"))
     seeds = range(args.seed, args.seed + (args.runs or 1))
     with Store(path) as store:
         items = [

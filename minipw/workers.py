@@ -17,6 +17,8 @@ from minipw.settings import Settings
 
 ATTEMPTS = 2
 """Times that a run is started when its worker dies."""
+PATIENCE = 5.0
+"""Seconds between two looks at whether lanes are still there."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +26,8 @@ class Item:
     """One run to do.
 
     checkpoints : str or None
-        Folder for the checkpoints of unfinished runs.
+        Folder for the checkpoints of unfinished runs, where the folder around it is there:
+        a machine of a cluster may not have it.
     data : str or None
         `Dataset.identity`, where it is more than the name.
     """
@@ -103,7 +106,8 @@ def perform(item):
     from minipw.train import run
 
     keep_freed_memory()
-    path = item.checkpoints and path_for(item.checkpoints, item.key)
+    kept = item.checkpoints and os.path.isdir(os.path.dirname(item.checkpoints) or ".")
+    path = path_for(item.checkpoints, item.key) if kept else None
     keeper = Keeper(path, item.key, should_stop)
     dataset = dataset_of(item.settings.dataset, item.data_dir, item.settings.label)
     with _at_work if _stop_flag else nullcontext():
@@ -142,6 +146,9 @@ class ProcessLane:
             initargs=(self.stop_flag, os.getpid()),
         )
 
+    def check(self):
+        """The process is here; one that died says so by its future."""
+
     def submit(self, item):
         """Begin a run; returns its future."""
         # A process that starts now inherits the mask: Ctrl-C is the parent's alone.
@@ -159,16 +166,21 @@ class ProcessLane:
 
 
 class SharedLane:
-    """A slot of an executor that others own, such as a cluster's."""
+    """A slot of an executor that others own, such as a cluster's.
 
-    def __init__(self, executor, on_close=lambda: None):
-        self.executor, self.close = executor, on_close
+    check : callable
+        Raises InputError when the executor is gone, with its runs.
+    """
+
+    def __init__(self, executor, on_close=lambda: None, check=lambda: None):
+        self.executor, self.close, self.check = executor, on_close, check
 
     def renew(self):
         """The executor replaces its workers itself."""
 
     def submit(self, item):
         """Begin a run; returns its future."""
+        self.check()
         return self.executor.submit(perform, item)
 
 
@@ -208,7 +220,10 @@ def execute(items, lanes, stop=lambda: False):
             while waiting and idle:
                 lane, item = idle.pop(), waiting.popleft()
                 running[lane.submit(item)] = lane, item
-            done, _ = wait(running, return_when=FIRST_COMPLETED)
+            done, _ = wait(running, PATIENCE, return_when=FIRST_COMPLETED)
+            if not done:
+                for lane, _ in running.values():
+                    lane.check()
             for future in done:
                 lane, item = running.pop(future)
                 idle.append(lane)

@@ -9,6 +9,7 @@ import threading
 import time
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 
 import kill_target
 import pytest
@@ -38,7 +39,7 @@ def tiny(tiny_npz, tmp_path, monkeypatch):
 @pytest.fixture
 def cluster(tmp_path):
     """A function that starts a scheduler and workers of one thread, each a process in the
-    test's folder, and gives the scheduler's address."""
+    test's folder, and gives the scheduler's address; `processes` of it are these."""
     file = tmp_path / "scheduler.json"
     environment = {**os.environ, "PYTHONPATH": f"{TESTS.parent}{os.pathsep}{TESTS}"}
     environment["DASK_TEMPORARY_DIRECTORY"] = str(tmp_path)
@@ -65,6 +66,7 @@ def cluster(tmp_path):
                 client.wait_for_workers(count, timeout=60)
         return address
 
+    start_all.processes = processes
     yield start_all
     with suppress(ValueError):  # there is none
         distributed.default_client().close()
@@ -117,6 +119,39 @@ def test_a_cluster_fills_the_store_as_processes_do(command, tiny, cluster, monke
     assert len({pid for *_, pid in begun}) == 2 and len(begun) == 5
     assert [steps > 0 for *_, steps, _ in begun].count(True) == 1  # taken up, not begun anew
     assert list(checkpoints.glob("*.npz")) == []
+
+
+def test_the_scheduler_goes_away(command, tiny, cluster, monkeypatch):
+    tiny(epochs=100_000)
+    monkeypatch.setattr(workers, "PATIENCE", 0.2)
+    address = cluster(1)
+    checkpoints = Path("there") / "checkpoints"
+    monkeypatch.setattr(workers, "perform", kill_target.perform)
+
+    def kill():
+        deadline = time.monotonic() + 60
+        while not list(checkpoints.glob("*.npz")) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        cluster.processes[0].kill()
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    flags = ("--paper", "table1", "--runs", 1, "--out", "there", "--cluster", address)
+    status, _, err = command(*flags)
+    killer.join()
+    assert status == 2
+    assert err.splitlines()[-1] == (
+        f"error: the scheduler at {address} is gone, and the runs under way with it: start it "
+        "again; the same command goes on"
+    )
+
+
+def test_an_interrupt_says_that_it_waits(cluster, capsys):
+    lanes, on_stop = reproduce.open_lanes(SimpleNamespace(cluster=cluster(1)), 3)
+    assert len(lanes) == 1
+    on_stop()
+    lanes[0].close()
+    assert capsys.readouterr().err.startswith("waiting for the runs under way on the cluster")
 
 
 def error(command, tiny, address):

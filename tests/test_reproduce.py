@@ -18,7 +18,8 @@ import pytest
 from minipw import InputError, datasets, reproduce, workers
 from minipw.paper.cells import cells
 from minipw.record import RECORD_FORMAT
-from minipw.reproduce import Plan, duration, summary_lines
+from minipw.reproduce import Plan, summary_lines
+from minipw.run_times import duration
 from minipw.runs import Store
 from minipw.workers import SharedLane
 

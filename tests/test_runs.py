@@ -21,7 +21,7 @@ SETTINGS = {"experiment": "split", "learning_rate": 0.1, "multi_head": False}
 
 def record(seed, **change):
     found = {"format": RECORD_FORMAT, "settings": SETTINGS, "seed": seed, "dataset": "tiny"}
-    return {**found, "accuracy": 50.5, **change}
+    return {**found, "accuracy": 50.5, "seconds": 1.5, **change}
 
 
 @pytest.fixture
@@ -109,17 +109,31 @@ def test_two_stores_join_by_concatenation(tmp_path):
         assert all(store.find(SETTINGS, seed, "tiny") for seed in (0, 1, 2))
 
 
+def test_a_store_without_an_end_joins_another(tmp_path):
+    one, two = filled(tmp_path / "a.jsonl", 0, 1), filled(tmp_path / "b.jsonl", 2, 3)
+    first, joined = one.index(b"\n") + 1, tmp_path / "joined.jsonl"
+    for end in range(first, len(one) + 1):
+        joined.write_bytes(one[:end] + two + b"\n\0\0")
+        whole = {0, 2, 3} | set([1] * (end >= len(one) - 1))
+        assert {r["seed"] for r in read(joined)} == whole, end
+        with Store(joined) as store:
+            assert {r["seed"] for r in store.records} == whole
+            store.append(record(4))
+        assert {r["seed"] for r in read(joined)} == whole | {4}
+
+
 @pytest.mark.parametrize(
     "line, says",
     [
         (b"{}", "not a result of minipw"),
         (b"[1]", "not a result of minipw"),
         (b"7", "not a result of minipw"),
-        (b"", "not a result of minipw"),
         (b"\xff\xfe", "not a result of minipw"),
         (b'{"format": 1, "seed": 0}', "not a result of minipw"),
-        (b'{"format": 2}', "a result of format 2, this version reads 1"),
-        (b'{"format": "a"}', "a result of format a, this version reads 1"),
+        (json.dumps(record(0, accuracy="50")).encode(), "not a result of minipw"),
+        (json.dumps(record(0, seconds=None)).encode(), "not a result of minipw"),
+        (b'{"format": 2}', "a result of format 2, this version reads 1; choose another"),
+        (b'{"format": "a"}', "a result of format a, this version reads 1; choose another"),
     ],
 )
 def test_a_foreign_line_is_refused_and_nothing_changed(path, line, says):
@@ -127,7 +141,7 @@ def test_a_foreign_line_is_refused_and_nothing_changed(path, line, says):
     path.write_bytes(content)
     with pytest.raises(InputError) as caught:
         Store(path)
-    assert f"{path}, line 2: {says}; choose another --out" in str(caught.value)
+    assert f"{path}, line 2: {says}" in str(caught.value)
     assert path.read_bytes() == content
 
 

@@ -16,17 +16,24 @@ DATASETS = {
 
 @dataclass(frozen=True)
 class Outline:
-    """What settings depend on in a data set, without its images."""
+    """A published data set without its images: `train` and `test` of them, in classes."""
 
     name: str
     shape: tuple
     classes: int
+    train: int
+    test: int = 10_000
+
+    @property
+    def y_train(self):
+        """As long as the labels."""
+        return range(self.train)
 
 
 OUTLINES = {
-    "mnist": Outline("mnist", (28, 28, 1), 10),
-    "fashion-mnist": Outline("fashion-mnist", (28, 28, 1), 10),
-    "cifar-10": Outline("cifar-10", (32, 32, 3), 10),
+    "mnist": Outline("mnist", (28, 28, 1), 10, 60_000),
+    "fashion-mnist": Outline("fashion-mnist", (28, 28, 1), 10, 60_000),
+    "cifar-10": Outline("cifar-10", (32, 32, 3), 10, 50_000),
 }
 
 BATCH_ROWS = {
