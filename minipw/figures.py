@@ -5,11 +5,14 @@ import os
 from minipw import InputError
 from minipw.flags import check_writable
 from minipw.paper.cells import CURVES
+from minipw.train import CURVE_SAMPLES
 
 FIGURE_FORMATS = (".png", ".svg", ".pdf")
 COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00")
 """Colours that people with any colour vision tell apart (Okabe & Ito)."""
 MARKERS = "osD^v"
+MOST_TICKS = 15
+"""Numbers of tasks that an axis has room for."""
 
 
 def pyplot():
@@ -58,16 +61,18 @@ def plot_run(record, heading, path):
     left.plot(learned, seen, "o-", color=COLORS[0], label="mean of the tasks seen so far")
     first = [matrix[t][0] for t in learned]
     left.plot(learned, first, "s--", color=COLORS[1], label="first task")
-    left.set(xlabel="tasks learned", ylabel="test accuracy (%)", ylim=(0, 102))
-    left.set_xticks(list(learned))
+    low = max(0, 10 * int(min(seen + first) // 10))  # a line may start anywhere, unlike a bar
+    left.set(xlabel="tasks learned", ylabel="test accuracy (%)", ylim=(low, 100.5))
+    every = -(-tasks // MOST_TICKS)  # no more numbers than fit
+    left.set_xticks(learned[::every])
     left.grid(alpha=0.3)
     left.legend(loc="lower left")
 
     shown = right.imshow(matrix, vmin=0, vmax=100, cmap="cividis", aspect="auto")
     right.set(xlabel="tested on task", ylabel="tasks learned", title="accuracy matrix")
-    right.set_xticks(range(tasks), [str(n + 1) for n in range(tasks)])
-    right.set_yticks(range(tasks + 1))
-    for t, row in enumerate(matrix):
+    right.set_xticks(range(0, tasks, every), learned[::every])
+    right.set_yticks(range(0, tasks + 1, every))
+    for t, row in enumerate(matrix if tasks <= MOST_TICKS else ()):
         for j, value in enumerate(row):
             color = "white" if value < 50 else "black"
             right.text(j, t, f"{value:.0f}", ha="center", va="center", color=color, fontsize=8)
@@ -163,6 +168,7 @@ def plot_curves(curves, paths):
             if points:
                 x, y = zip(*points, strict=True)
                 right.plot(x, y, style, color=color, lw=1.4, label=f"{name}, task {task}")
+    figure.suptitle(f"Permuted MNIST, tested on {CURVE_SAMPLES:,} images a task", fontsize=10)
     left.set(title="A  all tasks so far", ylim=(40, 100))
     right.set(title="B  tasks 1, 4 and 8", ylim=(85, 100))
     for axes in (left, right):

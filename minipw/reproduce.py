@@ -12,7 +12,7 @@ from minipw import InputError, datasets, report
 from minipw.backend import device_module, device_text
 from minipw.checkpoint import StopRequest
 from minipw.metrics import mean_and_interval
-from minipw.paper.cells import cells, select
+from minipw.paper.cells import cells, cifar_remark, select
 from minipw.progress import progress_bar
 from minipw.run_times import RunTimes, duration, estimated_seconds
 from minipw.runs import Store, cell_key, read, run_key
@@ -110,6 +110,8 @@ def reproduce(args):
         failed, stopped = work_off(plan, args)
         for line in summary_lines(plan):
             print(line)
+        if any(cell.part == "cifar" for cell, _ in plan.cells):
+            print(cifar_remark())
         if stopped:
             lost = "; runs under way on the device begin anew" if args.device == "cuda" else ""
             print(f"interrupted: the same command goes on from here{lost}", file=sys.stderr)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from minipw import InputError, figures
 from minipw.metrics import mean_and_interval
-from minipw.paper.cells import OUTLINES, cells
+from minipw.paper.cells import OUTLINES, cells, cifar_remark
 from minipw.report import RULE_NAMES, with_error
 from minipw.runs import cell_key, core_seconds, read, run_key
 from minipw.settings import resolve
@@ -21,7 +21,7 @@ TITLES = {
     "table3": "Table 3: Permuted MNIST",
     "table4": "Table 4: Split MNIST with SGD",
     "table5": "Table 5: single-head Split MNIST over the batch size",
-    "cifar": "Appendix: Split CIFAR-10",
+    "cifar": f"Appendix: Split CIFAR-10; {cifar_remark()}",
 }
 
 
@@ -155,6 +155,12 @@ def write_csv(tables, path):
                     writer.writerow([table.part, label, column, entry.printed, *numbers, *counts])
 
 
+def beside(folder, name, protocol):
+    """Where a file of the report lies; the released protocol's has the bare name."""
+    stem, end = name.split(".")
+    return Path(folder) / (name if protocol == "released" else f"{stem}-{protocol}.{end}")
+
+
 def draw(records, protocol, folder):
     """The two figures, as far as runs for them were done; the paths written."""
     written, lines, curves = [], {}, {}
@@ -173,7 +179,7 @@ def draw(records, protocol, folder):
         ("curves", curves, figures.plot_curves),
     ):
         if data:
-            paths = [str(Path(folder) / f"{name}{ending}") for ending in (".png", ".svg")]
+            paths = [str(beside(folder, name + end, protocol)) for end in (".png", ".svg")]
             plot(data, paths)
             written += paths
     return written
@@ -189,8 +195,22 @@ def summary_lines(records):
         yield f"{part} of them are on a part of a data set: the tables leave them out"
 
 
+def write(tables, note, folder, protocol):
+    """The tables in all formats; the paths written."""
+    paths = [beside(folder, name, protocol) for name in ("tables.csv", "tables.md", "tables.tex")]
+    texts = ["\n\n".join(map(form, tables)) + "\n" for form in (as_markdown, as_latex)]
+    texts[0] += f"\n{note}\n"
+    try:
+        write_csv(tables, paths[0])
+        for path, text in zip(paths[1:], texts, strict=True):
+            path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"cannot write to {folder}: {error.strerror}") from None
+    return list(map(str, paths))
+
+
 def report(folder, protocol="released"):
-    """Print every table that has measured cells, and write all formats beside the store.
+    """Print the tables that have measured cells; write all formats and figures beside the store.
 
     Returns
     -------
@@ -209,21 +229,12 @@ def report(folder, protocol="released"):
     for line in summary_lines([record for runs in records.values() for record in runs]):
         print(line)
     if not tables:
-        print("none of them is of a cell of the paper's tables: no table is written")
-        return 0
-    out = Path(folder)
+        print(f"none of them is of a cell of the paper's tables (protocol {protocol})")
+    written = write(tables, note, folder, protocol) if tables else []
     try:
-        write_csv(tables, out / "tables.csv")
-        for name, form, end in (
-            ("tables.md", as_markdown, f"\n{note}\n"),
-            ("tables.tex", as_latex, ""),
-        ):
-            text = "\n\n".join(map(form, tables)) + "\n" + end
-            (out / name).write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"cannot write to {folder}: {error.strerror}") from None
-    try:
-        draw(records, protocol, folder)
+        written += draw(records, protocol, folder)
     except InputError as error:
         print(f"no figures: {error}", file=sys.stderr)
+    if written:
+        print(f"written for protocol {protocol}: {', '.join(written)}")
     return 0

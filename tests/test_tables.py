@@ -72,6 +72,10 @@ def test_one_run_never_differs():
     assert str(tables.Entry(None, ())) == "- | -"
 
 
+def test_what_the_paper_says_of_cifar_without_a_table():
+    assert "about 31 single-head, 84 multi-head" in tables.TITLES["cifar"]
+
+
 def test_no_results_is_an_error(tmp_path, command):
     status, out, err = command("--report", "--out", tmp_path)
     assert (status, out) == (2, "") and "holds no results" in err
@@ -97,11 +101,37 @@ def test_figures_of_the_paper(tmp_path, command):
         for cell in cells("curves"):
             more = {"steps": 1000, "tasks": list("abcdefghij"), "curve": curve}
             store.append(record(cell, 0, 90.0, **more))
-    assert command("--report", "--out", tmp_path)[0] == 0
+    status, out, _ = command("--report", "--out", tmp_path)
+    assert status == 0 and f"written for protocol released: {tmp_path}" in out
     for name in ("sparsity", "curves"):
         assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG")
         text = (tmp_path / f"{name}.svg").read_text()
         assert text.lstrip().startswith("<?xml") and "</svg>" in text
+
+
+def test_figures_of_runs_that_no_table_has(tmp_path, command):
+    pytest.importorskip("matplotlib", reason="a figure needs matplotlib")
+    with Store(tmp_path / "split-mnist.jsonl") as store:
+        store.append(record(cells("sparsity")[0], 0, 50.0))
+    status, out, _ = command("--report", "--out", tmp_path)
+    assert status == 0 and "none of them is of a cell of the paper's tables" in out
+    assert (tmp_path / "sparsity.png").exists() and not (tmp_path / "tables.md").exists()
+
+
+def test_each_protocol_has_its_files(folder, command):
+    pytest.importorskip("matplotlib", reason="without it standard error says so")
+    command("--report", "--out", folder)
+    before = (folder / "tables.md").read_text()
+    status, out, _ = command("--report", "--out", folder, "--protocol", "paper")
+    assert status == 0 and "(protocol paper)" in out and "written" not in out
+    cell = cells("table1")[0]
+    settings, _ = resolve(OUTLINES[cell.dataset], protocol="paper", **cell.request)
+    with Store(folder / "split-mnist.jsonl") as store:
+        store.append({**record(cell, 0, 55.5), "settings": asdict(settings)})
+    status, out, _ = command("--report", "--out", folder, "--protocol", "paper")
+    assert status == 0 and f"written for protocol paper: {folder / 'tables-paper.csv'}" in out
+    assert "83.1 / 55.5 (1)" in (folder / "tables-paper.md").read_text()
+    assert (folder / "tables.md").read_text() == before
 
 
 def test_curves_have_a_colour_each():
