@@ -67,9 +67,12 @@ class Architecture:
         layers = []
         if self.backbone in CONVOLUTIONS:
             if len(self.input_shape) != 3:
+                advice = "use backbone mlp-700-1"
+                if len(self.input_shape) == 2:
+                    advice = "add the axis of channels, x[..., None]"
                 raise InputError(
                     f"backbone {self.backbone} needs images (height, width, channels), "
-                    f"the data has shape {self.input_shape}: use backbone mlp-700-1"
+                    f"the data has shape {self.input_shape}: {advice}"
                 )
             channels = self.input_shape[-1]
             for n, (kernel, stride, filters) in enumerate(CONVOLUTIONS[self.backbone]):

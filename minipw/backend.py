@@ -6,6 +6,7 @@ The only file that may import cupy or cupyx.
 import ctypes
 import os
 import sys
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from itertools import pairwise
@@ -45,8 +46,8 @@ def blocks(part, xp):
     return [slice(start, min(start + BLOCK, part.stop)) for start in starts]
 
 
-class Threads:
-    """The threads that share a step's work in this process; one until `use` is called.
+class Threads(threading.local):
+    """The threads that share a step's work; one until `use` is called, in each thread apart.
 
     NumPy lets other threads run while it computes, so they share gathers and elementwise
     work too, where BLAS threads share only the matrix products. Against two BLAS threads,
@@ -58,7 +59,7 @@ class Threads:
 
     @contextmanager
     def use(self, count):
-        """Share work among `count` threads within a with block."""
+        """Share the calling thread's work among `count` threads within a with block."""
         before = self.count, self.pool
         quiet = {"over": "ignore", "invalid": "ignore"}  # `train.run` reports what they hide
         with ThreadPoolExecutor(count, initializer=lambda: np.seterr(**quiet)) as pool:

@@ -182,12 +182,15 @@ def take_settings(args):
             values = {k: v for k, v in values.items() if k not in PROTOCOLS[args.protocol]}
     if values.get("experiment") == "stream":
         raise InputError("--settings is not for --exp stream: give its flags on the command line")
+    for name in ("backbone", "head"):
+        if name in args.given and getattr(args, name) != values.get(name, getattr(args, name)):
+            values.pop("pair_weights", None)  # it was the other network's
     args.exp = args.exp or values.get("experiment")
     args.dataset = args.dataset or values.get("dataset")
     args.backbone = args.backbone or values.get("backbone")
     args.head = args.head or values.get("head", "pairwise")
     args.rule = args.rule or values.get("rule", "adagrad")
-    if not (args.dataset or "").endswith(".csv"):
+    if not (args.dataset or "").lower().endswith(".csv"):
         values.pop("label", None)  # it belongs to the file's own data set
     if args.exp != "split":
         values.pop("multi_head", None)
@@ -242,6 +245,10 @@ def check_commands(args):
         ("--densities", args.densities, args.tune, "--tune"),
     ]
     refuse_unused(unused)
+    if args.cluster and args.workers:
+        raise InputError("--cluster brings its own workers: leave out --workers")
+    if args.only is not None and not args.only.split():
+        raise InputError("--only is empty: give words of a cell, or leave it out")
     if args.device == "cuda":
         for flag, given in (
             ("--workers", args.workers),

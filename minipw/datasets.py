@@ -183,7 +183,7 @@ def load(
     ------
     InputError : a file cannot be used, or none can be had
     """
-    if os.fspath(name).endswith(own_data.ENDINGS):
+    if os.fspath(name).lower().endswith(own_data.ENDINGS):
         return own_data.load(name, label, raw)
     require(label is None, name, "--label is for .csv files", "leave it out")
     if name == "mnist-5k":

@@ -66,7 +66,7 @@ def plot_run(record, heading, path):
     every = -(-tasks // MOST_TICKS)  # no more numbers than fit
     left.set_xticks(learned[::every])
     left.grid(alpha=0.3)
-    left.legend(loc="lower left")
+    left.legend()
 
     shown = right.imshow(matrix, vmin=0, vmax=100, cmap="cividis", aspect="auto")
     right.set(xlabel="tested on task", ylabel="tasks learned", title="accuracy matrix")

@@ -2,11 +2,13 @@
 
     python -m minipw.gradcheck
 
-checks every operation and a few whole networks and prints both numbers of each
-comparison. As a library, `check` takes any function and its gradients:
+checks every operation and a few whole networks; where a gradient is wrong it says which,
+with both numbers. As a library, `check` takes any function and its gradients:
 
     check(lambda x: dense_forward(x, w)[0], [x], [dx], dy)
 """
+
+import sys
 
 import numpy as np
 
@@ -159,42 +161,47 @@ def main():
     pairs = pairwise.Pairs(rng.integers(0, 5, 12), rng.integers(0, 5, 12), 3)
     labels = rng.integers(0, 4, 3)
 
-    def report(name, function, backward, arguments):
+    def report(name, function, backward, arguments, words):
         y, cache = function(*arguments)
         dy = normal(np.shape(y))
         gradients = backward(dy, cache)
         gradients = gradients if isinstance(gradients, tuple) else (gradients,)
-        check(lambda *a: function(*a)[0], arguments, list(gradients), dy)
+        names = [f"{name}, d{word}" for word in words]
+        check(lambda *a: function(*a)[0], arguments, list(gradients), dy, names)
         print(f"{name:24s} {sum(a.size for a in arguments):5d} derivatives agree")
 
-    report("dense", dense.dense_forward, dense.dense_backward, [x, w])
+    report("dense", dense.dense_forward, dense.dense_backward, [x, w], "xw")
     report(
         "conv2d, stride 2",
         lambda a, b: conv.conv2d_forward(a, b, 2),
         conv.conv2d_backward,
         [images, kernel],
+        "xw",
     )
     for approximate in (False, True):
         name = "gelu, tanh form" if approximate else "gelu, exact"
-        report(name, lambda a, f=approximate: gelu.gelu_forward(a, f), gelu.gelu_backward, [x])
-    report("k-WTA", lambda a: kwta.kwta_forward(a, 2), kwta.kwta_backward, [x])
+        report(name, lambda a, f=approximate: gelu.gelu_forward(a, f), gelu.gelu_backward, [x], "x")
+    report("k-WTA", lambda a: kwta.kwta_forward(a, 2), kwta.kwta_backward, [x], "x")
     report(
         "pairwise",
         lambda a, b: pairwise.pairwise_forward(a, b, pairs),
         pairwise.pairwise_backward,
         [x, normal(12)],
+        "xw",
     )
     report(
         "softmax cross-entropy",
         lambda z: loss.softmax_cross_entropy_forward(z, labels),
         lambda dy, cache: dy * loss.softmax_cross_entropy_backward(cache),
         [normal((3, 4))],
+        "z",
     )
     report(
         "output norm",
         loss.output_norm_forward,
         lambda dy, cache: dy * loss.output_norm_backward(cache),
         [normal((3, 4))],
+        "y",
     )
     for backbone in ("mlp-12-2", "cnn-s"):
         for head in ("pairwise", "fc"):
@@ -209,4 +216,7 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except GradientError as error:
+        sys.exit(f"wrong gradient: {error}")

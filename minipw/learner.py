@@ -124,7 +124,7 @@ class OnlineClassifier:
             self.classes_.append(label)
 
     def partial_fit(self, x, y):
-        """Learn samples, in their order.
+        """Learn samples, in their order; of a call that fails, what is before the faulty batch.
 
         Parameters
         ----------
@@ -141,11 +141,10 @@ class OnlineClassifier:
         labels = as_labels(y, len(x))
         if self.input_shape is None:
             self._begin(x.shape[1:])
-        size = self.batch_size
-        rows = size * max(1, COPIED_AT_ONCE // (8 * size * math.prod(self.input_shape)))
-        for start in range(0, len(x), rows):
-            part = slice(start, start + rows)
-            self._take(x[part].astype(np.float64), labels[part])
+        bytes_a_batch = 8 * self.batch_size * math.prod(self.input_shape)
+        rows = self.batch_size * max(1, COPIED_AT_ONCE // bytes_a_batch)
+        for n in range(0, len(x), rows):
+            self._take(x[n : n + rows].astype(np.float64), labels[n : n + rows])
         return self
 
     def flush(self):
@@ -263,9 +262,10 @@ class OnlineClassifier:
             x, labels = np.concatenate([self._waiting[0], x]), self._waiting[1] + labels
         size = self.batch_size
         whole = len(x) // size * size
-        self._waiting = x[whole:].copy(), labels[whole:]
+        self._waiting = x[:0], []
         for start in range(0, whole, size):
             self._learn(x[start : start + size], labels[start : start + size])
+        self._waiting = x[whole:].copy(), labels[whole:]
 
     def _learn(self, x, labels):
         """Algorithm 1 on one batch: x float64 ndarray of shape (B, *input_shape)."""

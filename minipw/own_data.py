@@ -30,7 +30,7 @@ def load(path, label=None, raw=False):
     ------
     InputError
     """
-    if os.fspath(path).endswith(".csv"):
+    if os.fspath(path).lower().endswith(".csv"):
         if label is None:
             raise InputError(f"{path}: which column holds the classes? give --label COLUMN")
         return from_csv(path, label, raw)
@@ -68,7 +68,8 @@ def from_csv(path, label, raw=False):
     """Dataset of a .csv file: its own order, every fifth sample of a class for testing.
 
     Features are standardized by the mean and standard deviation of the training part,
-    unless `raw`. Classes are numbered in the order of their names, of numbers if they all are.
+    unless `raw`; then a class may also be too small to be tested. Classes are numbered in
+    the order of their names, of numbers if they all are.
     """
     x, texts = readers.read_csv(path, label)
     names = sorted(sorted(set(texts)), key=class_order(texts))  # names of equal numbers by text
@@ -77,12 +78,16 @@ def from_csv(path, label, raw=False):
     test = np.zeros(len(y), bool)
     for n, name in enumerate(names):
         rows = np.flatnonzero(y == n)
-        if rows.size < TEST_EVERY:
+        if rows.size < TEST_EVERY and not raw:
             raise InputError(
                 f"{path}: class {name!r} has {rows.size} samples; give at least {TEST_EVERY}, "
                 "one of which is for testing"
             )
         test[rows[TEST_EVERY - 1 :: TEST_EVERY]] = True
+    if not test.any():
+        raise InputError(
+            f"{path}: no class has {TEST_EVERY} samples, one of which would be for testing"
+        )
     if not raw:
         mean, std = x[~test].mean(0), x[~test].std(0)
         std[std <= CONSTANT * np.abs(mean)] = 1

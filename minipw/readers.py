@@ -283,8 +283,8 @@ def csv_numbers(where, line, names):
         finite = np.isfinite(values.astype(np.float32))
     if not finite.all():
         n = int(np.argmin(finite))
-        fault = f"{line[n]!r} in column {names[n]!r} is no finite number"
-        require(False, where, fault, "write numbers alone, and no empty fields")
+        fault = f"{line[n]!r} in column {names[n]!r} is no number, or too large"
+        require(False, where, fault, "write numbers below 3e38 alone, and no empty fields")
     return values
 
 

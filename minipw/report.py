@@ -4,6 +4,8 @@ from minipw.metrics import mean_and_interval
 from minipw.unused import unused_lines
 
 DATASET_NAMES = {"mnist": "MNIST", "fashion-mnist": "Fashion-MNIST", "cifar-10": "CIFAR-10"}
+WORTH_SAYING = 0.05
+"""Share of the training samples that incomplete batches leave out."""
 RULE_NAMES = {"adagrad": "Adagrad", "s-mas": "S-MAS", "sgd": "SGD"}
 
 
@@ -36,13 +38,18 @@ def settings_text(state, source, dataset_name):
         kwta = f"{network.winners} of {units} units win (density {settings.density:g}, "
         kwta += f"threshold {settings.kwta_threshold})"
     regularization = f"lambda {settings.importance_lambda:g}, " * (settings.rule != "sgd")
+    sizes = [task.train.size for task in state.tasks]
+    left_out = sum(size % settings.batch_size for size in sizes)
+    dropped = ""
+    if left_out >= WORTH_SAYING * sum(sizes):
+        dropped = f"; {left_out:,} of {sum(sizes):,} samples left out, for they fill no batch"
     lines = [
         title(settings, dataset_name),
         f"  settings    {source}",
         f"  training    learning rate {settings.learning_rate:g}, "
         f"{regularization}batch {settings.batch_size}, "
         f"{settings.epochs} epoch{'s' * (settings.epochs > 1)}, {state.total_steps:,} steps, "
-        f"{len(state.tasks)} task{'s' * (len(state.tasks) > 1)}",
+        f"{len(state.tasks)} task{'s' * (len(state.tasks) > 1)}{dropped}",
         f"  k-WTA       {kwta}; GELU {settings.gelu}",
         f"  parameters  {network.parameter_count:,} ({network.parameter_count - head:,} backbone, "
         f"{head:,} head)",

@@ -80,6 +80,10 @@ class PairwiseClassifier(base.MiniBatchClassifier):
         """Learn the rows of a DataFrame in their order."""
         self._learn(X.to_dict("records"), y)
 
+    def flush(self):
+        """Learn the samples that wait for a full batch, with a `batch_size` above 1."""
+        self._learner.flush()
+
     def predict_proba_one(self, x):
         """The probability of each class seen so far: dict, empty before the first sample."""
         (probabilities,) = self._predict([x])

@@ -10,6 +10,7 @@ import numpy as np
 
 from minipw import InputError
 from minipw.backend import array_module
+from minipw.memory import require_memory
 
 SEED_STREAMS = ("weights", "pairs", "tasks", "samples")
 
@@ -273,6 +274,8 @@ def permuted_tasks(dataset, rng, classes_per_task=None, count=10):
     `classes_per_task` is for `split_tasks` alone.
     """
     size = int(np.prod(dataset.shape))
+    what = f"{count:,} permutations of {size:,} inputs; use fewer --tasks"
+    require_memory(8 * size * count, what)
     train, test = np.arange(len(dataset.y_train)), np.arange(len(dataset.y_test))
     classes = np.ones(dataset.classes, bool)
     return [

@@ -8,6 +8,8 @@ import os
 from dataclasses import asdict, replace
 from pathlib import Path
 
+import numpy as np
+
 from minipw import InputError
 from minipw.metrics import mean_and_interval
 from minipw.paper import table
@@ -15,6 +17,7 @@ from minipw.reproduce import open_lanes, work_items
 from minipw.run_times import duration
 from minipw.runs import Store, core_seconds
 from minipw.settings_file import NOT_IN_FILES
+from minipw.streams import tasks_for
 from minipw.workers import Item
 
 HELD_OUT = 0.1
@@ -81,8 +84,9 @@ def tune(settings, dataset, args, say):
         for rate in rates
         for density in densities
     ]
-    for point in points:
-        _ = point.architecture(dataset).winners  # refuse a density before anything runs
+    for point in points:  # refuse what cannot be run before anything runs
+        _ = point.architecture(dataset).winners
+    tasks_for(points[0], dataset.hold_out(HELD_OUT), np.random.default_rng(0))
     path = Path(args.out) / f"tune-{settings.experiment}-{Path(dataset.name).stem}.jsonl"
     folder = os.path.abspath(os.path.join(args.out, "checkpoints"))
     seeds = range(args.seed, args.seed + (args.runs or 1))
@@ -109,12 +113,58 @@ def tune(settings, dataset, args, say):
         spent = sum(map(core_seconds, store.records))
     if not found:
         raise InputError(f"none of the {len(points)} settings could be run: see the messages above")
-    best = max(found, key=lambda point: found[point][0])
-    for line in grid_lines(found, rates, densities, best):
+    best, remarks = choose({point: mean for point, (mean, _, _) in found.items()})
+    for line in (*grid_lines(found, rates, densities, best), *remarks):
         say(line)
     say(f"{duration(spent)} of one core; {len(failed)} runs failed")
     chosen = {name: value for name, value in asdict(best).items() if value is not None}
     return {name: value for name, value in chosen.items() if name not in NOT_IN_FILES}
+
+
+def choose(means):
+    """The best point of a grid and what there is to say about the choice.
+
+    Of several that are equally good the one with the best neighbours is taken.
+
+    Parameters
+    ----------
+    means : dict of Settings to float
+
+    Returns
+    -------
+    best : Settings
+    remarks : list of str
+    """
+    rates, densities = (sorted(set(axis)) for axis in zip(*map(place, means), strict=True))
+    grid = {(rates.index(p.learning_rate), densities.index(p.density)): p for p in means}
+    cells = {point: cell for cell, point in grid.items()}
+
+    def merit(point):
+        row, column = cells[point]
+        near = ((row, column), (row - 1, column), (row + 1, column))
+        near += ((row, column - 1), (row, column + 1))
+        found = [means[grid[cell]] for cell in near if cell in grid]
+        return means[point], sum(found) / len(found)
+
+    best, remarks = max(means, key=merit), []
+    if (equal := sum(mean == means[best] for mean in means.values())) > 1:
+        remarks.append(
+            f"{equal} of {len(means)} settings are equally good: taken is the one with the best "
+            "neighbours; more --runs tell them apart"
+        )
+    for flag, axis, value in (
+        ("--learning-rates", rates, best.learning_rate),
+        ("--densities", densities, best.density),
+    ):
+        if len(axis) > 1 and value in (axis[0], axis[-1]):
+            end = "lowest" if value == axis[0] else "highest"
+            remarks.append(f"{value:g} is the {end} of {flag}: others beyond it may be better")
+    return best, remarks
+
+
+def place(point):
+    """Where settings lie in the grid: learning rate and density."""
+    return point.learning_rate, point.density
 
 
 def grid_lines(found, rates, densities, best):

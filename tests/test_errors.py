@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from data_files import FILES, TRAIN_IMAGES, TRAIN_LABELS, idx, leftovers, write
 
+from minipw import memory
 from minipw.train import Run
 
 REPOSITORY = Path(__file__).parent.parent
@@ -127,6 +128,8 @@ def test_flags_that_a_command_does_not_read(fails, words, flag):
     [
         ("--paper table1 --json", "--json has no effect with --paper"),
         ("--report --runs 3", "--runs has no effect with --report"),
+        ("--paper table1 --cluster tcp://x --workers 2", "--cluster brings its own workers"),
+        ("--paper table1 --only=", "--only is empty"),
         ("--bench --out runs", "--out has no effect with --bench"),
         ("--only x --report", "--only has no effect with --report"),
         ("--report --quiet", "--quiet has no effect with --report"),
@@ -217,6 +220,12 @@ def test_flat_features_under_a_convolution(fails, tiny, changed_npz):
     changed_npz(x_train=lambda x: x.reshape(200, 64), x_test=lambda x: x.reshape(80, 64))
     says = ("backbone cnn-s needs images", "(64,)", "use backbone mlp-700-1")
     fails(*tiny, "--backbone", "cnn-s", says=says)
+
+
+def test_more_permutations_than_memory(fails, tiny, monkeypatch):
+    monkeypatch.setattr(memory, "available_memory", lambda: 8 * 64 * 1000)
+    says = ("not enough memory", "1,001 permutations of 64 inputs; use fewer --tasks")
+    fails(*tiny, "--exp", "permuted", "--tasks", 1001, says=says)
 
 
 def test_class_without_test_samples(command, fails, tiny, changed_npz):

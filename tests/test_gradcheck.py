@@ -208,6 +208,24 @@ def test_a_wrong_gradient_of_a_network_is_refused(name, rule, rng):
         check_network(network, x, labels, Rule(rule, 0.01), entries=6)
 
 
+def test_the_command_names_the_wrong_gradient():
+    code = """
+import runpy
+from minipw.nn import pairwise
+right = pairwise.pairwise_backward
+def wrong(dy, cache):
+    dx, dw = right(dy, cache)
+    return dx, -dw
+pairwise.pairwise_backward = wrong
+runpy.run_module("minipw.gradcheck", run_name="__main__")
+"""
+    root = Path(__file__).parent.parent
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 1
+    assert re.fullmatch(rf"wrong gradient: pairwise, dw\[0\]: {NUMBERS}\n", done.stderr)
+
+
 def test_the_module_runs_as_a_command():
     root = Path(__file__).parent.parent
     command = [sys.executable, "-W", "error", "-m", "minipw.gradcheck"]

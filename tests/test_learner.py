@@ -48,8 +48,24 @@ def test_grey_images_without_a_channel_axis():
     x, y = images(40, (6, 7))
     learner = OnlineClassifier(**SMALL).partial_fit(x, y)
     assert learner.score(x, y) > 0.9 and learner.standardizer.mean.shape == (42,)
-    with pytest.raises(InputError, match=r"cnn-s needs images \(height, width, channels\)"):
+    says = r"cnn-s needs images \(height, width, channels\).*\(6, 7\): add the axis of channels"
+    with pytest.raises(InputError, match=says):
         OnlineClassifier("cnn-s").partial_fit(x, y)
+
+
+def test_of_a_call_that_fails_nothing_waits():
+    x, y = stream(30)
+    learner = OnlineClassifier(**{**SMALL, "batch_size": 4}, running_standardize=False)
+    learner.partial_fit(x[:6], y[:6])
+    bad = x[6:27].copy()
+    bad[7] = 1e25  # in the third batch: the samples 4 to 7, 8 to 11, 12 to 15
+    with pytest.raises(InputError, match="not finite"):
+        learner.partial_fit(bad, y[6:27])
+    assert (learner.samples, learner.waiting) == (12, 0)
+    same = OnlineClassifier(**{**SMALL, "batch_size": 4}, running_standardize=False)
+    same.partial_fit(x[:12], y[:12])
+    learner.partial_fit(x[16:], y[16:]), same.partial_fit(x[16:], y[16:])
+    np.testing.assert_array_equal(learner.decision_function(x), same.decision_function(x))
 
 
 @settings(max_examples=25, deadline=None)

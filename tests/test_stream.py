@@ -90,6 +90,23 @@ def test_a_stream_goes_on_from_a_model(command, flags, wine, tmp_path):
     np.testing.assert_array_equal(found.decision_function(x), learner.decision_function(x))
 
 
+def test_a_class_may_be_too_small_to_be_tested(command, wine):
+    with open(wine, "a", encoding="utf-8") as file:
+        file.write("\n1,orange,2,3,4\n2,orange,2,3,4\n")
+    flags = ("--exp", "stream", "--dataset", wine, "--label", "kind", *SMALL, "--json")
+    status, out, err = command(*flags)
+    result = json.loads(out)
+    assert status == 0 and result["samples"] == 3 * 40 + 2, err
+    assert list(result["class_accuracy"]) == ["red", "rosé", "white"]
+
+
+def test_a_file_without_anything_to_test(command, tmp_path):
+    path = tmp_path / "few.csv"
+    path.write_text("x,kind\n1,a\n2,b\n3,a\n")
+    status, _, err = command("--exp", "stream", "--dataset", path, "--label", "kind", *SMALL)
+    assert status == 2 and "no class has 5 samples" in err
+
+
 def test_quiet_is_one_line(command, flags):
     status, out, err = command(*flags, "--quiet")
     assert status == 0 and err == "" and out.startswith("accuracy ") and out.count("\n") == 1

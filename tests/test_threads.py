@@ -1,5 +1,8 @@
 """Threads that share a batch: the same gradients, updates and logits as one thread."""
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 
@@ -50,6 +53,31 @@ def test_threads_give_the_gradients_of_one(rng, runs, head, kind, name):
         size = made.parameters[key].shape[-1]
         ours, expected = to_dense(shared[key], size), to_dense(gradient, size)
         np.testing.assert_allclose(ours, expected, **ROUNDING)
+
+
+def test_each_thread_has_its_own():
+    """One that leaves its block first takes nothing from another that is still inside."""
+    steps = threading.Barrier(2, timeout=10)
+
+    def work(first):
+        before = (THREADS.count, THREADS.pool)
+        if not first:
+            steps.wait()
+        with THREADS.use(2):
+            if first:
+                steps.wait()
+            steps.wait()
+            if not first:
+                steps.wait()
+            squares = THREADS.map(lambda n: n * n, list(range(5)))
+        if first:
+            steps.wait()
+        return before, squares, (THREADS.count, THREADS.pool)
+
+    with ThreadPoolExecutor(2) as pool:
+        for outcome in pool.map(work, (True, False)):
+            assert outcome == ((1, None), [0, 1, 4, 9, 16], (1, None))
+    assert (THREADS.count, THREADS.pool) == (1, None)
 
 
 @pytest.mark.parametrize("name", ["sgd", "adagrad", "s-mas"])

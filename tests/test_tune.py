@@ -1,6 +1,7 @@
 """The search for settings: on held-out training data, never on the test set."""
 
 import json
+from collections import namedtuple
 from dataclasses import replace
 
 import numpy as np
@@ -10,7 +11,9 @@ from minipw import InputError
 from minipw.paper import table
 from minipw.settings import Settings
 from minipw.settings_file import read_settings
-from minipw.tune import released_grid
+from minipw.tune import choose, released_grid
+
+Point = namedtuple("Point", "learning_rate density")
 
 
 def test_hold_out_takes_a_tenth_of_every_class(tiny_dataset):
@@ -50,6 +53,43 @@ def test_search_end_to_end(search, command):
     assert status == 0 and settings["density"] == 0.3 and settings["held_out"] == 0
     assert settings["learning_rate"] == chosen["learning_rate"]
     assert settings["backbone"] == chosen["backbone"]
+
+
+def test_of_equal_settings_the_one_with_the_best_neighbours_is_chosen():
+    values = {(1, 0.1): 9, (1, 0.2): 1, (2, 0.1): 5, (2, 0.2): 8, (3, 0.1): 9, (3, 0.2): 9}
+    # The neighbours of (1, 0.1) with itself have a mean of 5, of (3, 0.1) 23/3, of (3, 0.2) 26/3.
+    best, remarks = choose({Point(*cell): value for cell, value in values.items()})
+    assert best == Point(3, 0.2)
+    assert remarks == [
+        "3 of 6 settings are equally good: taken is the one with the best neighbours; more "
+        "--runs tell them apart",
+        "3 is the highest of --learning-rates: others beyond it may be better",
+        "0.2 is the highest of --densities: others beyond it may be better",
+    ]
+    inside = {Point(rate, 0.1): 5 - abs(rate - 2) for rate in (1, 2, 3)}
+    assert choose(inside) == (Point(2, 0.1), [])
+
+
+def test_what_cannot_be_run_is_said_once_before_the_search(command, tiny_npz, tmp_path):
+    flags = ("--exp", "split", "--dataset", tiny_npz, "--batch-size", 10_000)
+    status, _, err = command(*flags, "--tune", tmp_path / "best.json", "--out", tmp_path)
+    assert status == 2 and err.startswith("error: batch size 10000 is more than the")
+    assert err.count("\n") == 1 and "failed" not in err
+
+
+def test_pair_weights_of_another_network_are_not_taken(command, tiny_npz, tmp_path):
+    path = tmp_path / "s.json"
+    path.write_text(json.dumps({"backbone": "mlp-60-1", "head": "pairwise", "pair_weights": 1500}))
+    flags = ("--exp", "split", "--dataset", tiny_npz, "--batch-size", 8, "--json")
+    for more, weights in (
+        ((), 1500),
+        (("--backbone", "mlp-60-1"), 1500),
+        (("--backbone", "mlp-20-1"), 190 // 4 * 4),
+        (("--head", "fc"), None),
+    ):
+        status, out, err = command(*flags, "--settings", path, *more)
+        assert status == 0, err
+        assert json.loads(out)["settings"]["pair_weights"] == weights, more
 
 
 def test_search_does_not_read_the_test_set(search, command, tiny_npz):
