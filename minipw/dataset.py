@@ -24,6 +24,7 @@ class Dataset:
     note: str = ""  # a sentence that results carry, or ""
     digest: str = ""  # of the content, where the name does not say what it is
     labels: tuple[str, ...] = ()  # of the classes, where they have names
+    columns: tuple[str, ...] | None = None  # of the features, where they have names
     tasks_train: np.ndarray | None = None  # (N,) int64, the file's own tasks
     tasks_test: np.ndarray | None = None
 

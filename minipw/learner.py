@@ -4,11 +4,10 @@ import math
 
 import numpy as np
 
-from minipw import InputError, divergence, growth, learner_state, model_file, require_choice
+from minipw import InputError, divergence, growth, learner_state, model_file, samples
 from minipw.architecture import CONVOLUTIONS
 from minipw.backend import array_module, device_module, to_host, to_module
 from minipw.rules import Rule, update, zero_importance
-from minipw.samples import as_labels, as_samples, feature_count, label_array, label_list
 from minipw.standardize import Standardizer
 from minipw.unused import unused_units
 
@@ -54,8 +53,7 @@ class OnlineClassifier:
         Standardized values are cut to plus or minus this.
     missing : bool
         NaN is a value that is not known and stands for the mean; False refuses NaN.
-    kwta_threshold, gelu : as in `Architecture`
-    smas_norm : as in `Rule`
+    kwta_threshold, gelu, smas_norm : as in `Architecture` and `Rule`
     device : {"cpu", "cuda"}
 
     Attributes
@@ -66,11 +64,10 @@ class OnlineClassifier:
         Batches and samples learned.
     loss : float or None
         Mean cross-entropy of the last batch before it was learned.
-    input_shape : tuple of int or None
-        Of a sample.
+    input_shape, columns : tuple or None
+        Shape of a sample, and the names of its features where a table gave them.
     network : Network or None
-    importance : dict of str to ndarray
-        Of each parameter of the network.
+    importance : dict of str to ndarray, of each parameter
 
     Raises
     ------
@@ -107,14 +104,14 @@ class OnlineClassifier:
         self.reserve = self.settings["reserve"] if classes is None else 0
         self.classes_, self._index = [], {}
         self.network, self.importance, self.standardizer = None, {}, None
-        self.input_shape, self.loss, self.steps, self.samples = None, None, 0, 0
+        self.input_shape, self.columns, self.loss, self.steps, self.samples = None, None, None, 0, 0
         self._waiting = None  # samples (fewer than a batch) and their labels
         self.add_classes(() if classes is None else classes)
 
     def add_classes(self, labels):
         """Add outputs for classes that are known to come."""
         known = self._index
-        labels = label_list(labels, "classes")
+        labels = samples.label_list(labels, "classes")
         new = [label for label in dict.fromkeys(labels) if label not in known]
         if new and self.network is not None:
             seed = self.settings["seed"]
@@ -137,10 +134,11 @@ class OnlineClassifier:
         -------
         self
         """
-        x = self._checked(x)
-        labels = as_labels(y, len(x))
+        columns, x = samples.column_names(x) or self.columns, self._checked(x)
+        labels = samples.as_labels(y, len(x))
         if self.input_shape is None:
             self._begin(x.shape[1:])
+        self.columns = columns
         bytes_a_batch = 8 * self.batch_size * math.prod(self.input_shape)
         rows = self.batch_size * max(1, COPIED_AT_ONCE // bytes_a_batch)
         for n in range(0, len(x), rows):
@@ -189,12 +187,12 @@ class OnlineClassifier:
 
     def predict(self, x):
         """The most likely label of each sample: ndarray of shape (N,)."""
-        return label_array(self.classes_)[self.decision_function(x).argmax(1)]
+        return samples.label_array(self.classes_)[self.decision_function(x).argmax(1)]
 
     def score(self, x, y):
         """Share of the samples whose label is predicted, in [0, 1]."""
         best = self.decision_function(x).argmax(1).tolist()
-        labels = as_labels(y, len(best))
+        labels = samples.as_labels(y, len(best))
         if not best:
             raise InputError("no samples to score")
         correct = [self.classes_[b] == label for b, label in zip(best, labels, strict=True)]
@@ -215,7 +213,7 @@ class OnlineClassifier:
     @classmethod
     def load(cls, path, device=None):
         """The learner that `save` wrote; `device` "cpu" or "cuda", None for the one it was on."""
-        require_choice("device", device or "cpu", ("cpu", "cuda"))
+        learner_state.check_choice("device", device or "cpu")
         arrays, facts = model_file.load(path)
         with model_file.refusing_damage(path):
             facts["settings"]["device"] = device = device or facts["settings"]["device"]
@@ -230,12 +228,12 @@ class OnlineClassifier:
         """
         if self.input_shape is None or len(self.input_shape) != 1:
             raise InputError("features can be added to samples of shape (N, D) alone")
-        count, (x, labels) = feature_count(count), self._waiting
+        count, (x, labels) = samples.feature_count(count), self._waiting
         unknown = np.full((len(x), count), np.nan if self.settings["missing"] else 0.0)
         if self.network is not None:
             learner_state.change(self, growth.add_inputs, count, self.settings["seed"])
         self._waiting = np.concatenate([x, unknown], axis=1), labels
-        self.input_shape = (self.input_shape[0] + count,)
+        self.input_shape, self.columns = (self.input_shape[0] + count,), None
         self.standardizer.add_features(count)
 
     def _begin(self, shape):
@@ -253,8 +251,9 @@ class OnlineClassifier:
         return growth.describe(self.settings, shape, outputs)
 
     def _checked(self, x):
-        settings = self.settings
-        return as_samples(x, self.input_shape, settings["running_standardize"], settings["missing"])
+        samples.same_columns(samples.column_names(x), self.columns)
+        flags = self.settings["running_standardize"], self.settings["missing"]
+        return samples.as_samples(x, self.input_shape, *flags)
 
     def _take(self, x, labels):
         """Learn every full batch of what waited and what came."""

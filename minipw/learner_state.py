@@ -9,8 +9,6 @@ from minipw.rules import STEPS
 
 COUNTED = ("reserve", "loss", "steps", "samples")
 """Attributes that are numbers."""
-
-
 CHOICES = {
     "device": ("cpu", "cuda"),
     "head": ("pairwise", "fc"),
@@ -43,8 +41,8 @@ def checked(settings):
         For a value out of its range.
     """
     settings = {k: v.item() if isinstance(v, np.generic) else v for k, v in settings.items()}
-    for name, choices in CHOICES.items():
-        require_choice(name, settings[name], choices)
+    for name in CHOICES:
+        check_choice(name, settings[name])
     device_module(settings["device"])  # refuse one that is not there
     if str(settings["backbone"]) not in CONVOLUTIONS:
         parse_mlp(str(settings["backbone"]))
@@ -67,6 +65,11 @@ def checked(settings):
     return settings
 
 
+def check_choice(name, value):
+    """Raise InputError unless a setting is one of its words."""
+    require_choice(name, value, CHOICES[name])
+
+
 def _is_number(value):
     return type(value) in (int, float) and abs(value) < 1e300
 
@@ -86,7 +89,7 @@ def state(learner):
     facts = {name: getattr(learner, name) for name in COUNTED}
     facts["settings"] = learner.settings
     facts["classes"] = [encode_label(label) for label in learner.classes_]
-    facts["input_shape"] = learner.input_shape
+    facts["input_shape"], facts["columns"] = learner.input_shape, learner.columns
     if learner.input_shape is None:
         return {}, facts
     x, labels = learner._waiting
@@ -111,6 +114,7 @@ def restore(kind, arrays, facts):
         return learner
     shape = tuple(facts["input_shape"])
     learner._begin(shape)
+    learner.columns = facts.get("columns") and tuple(facts["columns"])
     waiting = [decode_label(label) for label in facts["waiting"]]
     learner._waiting = arrays["waiting"], waiting
     _require(arrays, "waiting", (len(waiting), *shape), np.float64)

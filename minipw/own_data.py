@@ -71,7 +71,7 @@ def from_csv(path, label, raw=False):
     unless `raw`; then a class may also be too small to be tested. Classes are numbered in
     the order of their names, of numbers if they all are.
     """
-    x, texts = readers.read_csv(path, label)
+    x, texts, columns = readers.read_csv(path, label)
     names = sorted(sorted(set(texts)), key=class_order(texts))  # names of equal numbers by text
     number = {name: n for n, name in enumerate(names)}
     y = np.array([number[text] for text in texts])
@@ -100,6 +100,7 @@ def from_csv(path, label, raw=False):
         (1.0,),
         digest=content_digest(x, y),
         labels=tuple(names),
+        columns=columns,
     )
 
 

@@ -242,6 +242,8 @@ def read_csv(path, label):
     -------
     x : float64 ndarray of shape (N, D)
     classes : list of N str
+    names : tuple of D str
+        Of the features.
     """
     path, rows, classes = os.fspath(path), [], []
     with reading(path), open(path, newline="", encoding="utf-8-sig") as file:
@@ -260,6 +262,7 @@ def read_csv(path, label):
         require(header.count(label) == 1, path, f"has several columns {label!r}", "rename one")
         require(len(header) > 1, path, "has no column beside the label", "add features")
         column = header.index(label)
+        features = (*header[:column], *header[column + 1 :])
         for line in lines:
             if not any(map(str.strip, line)):
                 continue
@@ -268,9 +271,9 @@ def read_csv(path, label):
             require(len(line) == len(header), where, fault, "mend the line")
             classes.append(" ".join(line.pop(column).split()))
             require(classes[-1], where, "has no label", "fill it in or remove the line")
-            rows.append(csv_numbers(where, line, header[:column] + header[column + 1 :]))
+            rows.append(csv_numbers(where, line, features))
     require(rows, path, "holds no samples", "add lines under the header")
-    return np.array(rows), classes
+    return np.array(rows), classes, features
 
 
 def csv_numbers(where, line, names):

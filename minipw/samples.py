@@ -67,6 +67,26 @@ def as_samples(x, shape, standardized, missing):
     return x
 
 
+def column_names(x):
+    """The names of a table's columns as a tuple of str; None where there are none."""
+    names = tuple(getattr(x, "columns", ()))
+    return names if names and all(type(name) is str for name in names) else None
+
+
+def same_columns(names, known):
+    """`known`, the names of the features so far, or else the first that are given.
+
+    Raises
+    ------
+    InputError
+        When both are there and differ.
+    """
+    if names is None or known is None or tuple(names) == tuple(known):
+        return known if names is None else tuple(names)
+    given, before = (", ".join(part[:8]) + ", ..." * (len(part) > 8) for part in (names, known))
+    raise InputError(f"the columns are {given}; before they were {before}: keep their order")
+
+
 def _with_nan(x):
     """An array with NaN for what pandas has as NA, and for what is masked."""
     if isinstance(x, np.ma.MaskedArray) and np.ma.is_masked(x) and x.dtype.kind in "biufO":

@@ -17,6 +17,7 @@ from minipw.checkpoint import StopRequest
 from minipw.flags import check_writable, flag_of, network_flags, refuse_unused
 from minipw.learner import OnlineClassifier
 from minipw.progress import progress_bar
+from minipw.samples import same_columns
 from minipw.unused import unused_lines
 
 WINDOWS = 20
@@ -69,6 +70,7 @@ def stream(args):
     if learner.samples and not set(learner.classes_) & set(label_list(dataset, dataset.y_train)):
         known = ", ".join(map(repr, learner.classes_[:5]))
         print(f"warning: the model's classes ({known}) do not occur in the file", file=sys.stderr)
+    learner.columns = same_columns(dataset.columns, learner.columns)
     talk = sys.stderr if args.json else sys.stdout
 
     def say(text):

@@ -53,6 +53,34 @@ def test_grey_images_without_a_channel_axis():
         OnlineClassifier("cnn-s").partial_fit(x, y)
 
 
+class Table(np.ndarray):
+    """An array with named columns, as pandas has them."""
+
+    columns = ("a", "b", "c", "d", "e")
+
+
+def test_named_columns_keep_their_order(tmp_path):
+    x, y = stream(20)
+    learner = OnlineClassifier(**SMALL)
+    with pytest.raises(InputError, match="infinity"):
+        learner.partial_fit(np.full((1, 5), np.inf).view(Table), y[:1])
+    learner.partial_fit(x, y)
+    assert learner.columns is None  # so far without names
+    learner.predict(x.view(Table))
+    assert learner.columns is None
+    learner.partial_fit(x.view(Table), y).save(tmp_path / "m.npz")
+    turned = x.view(Table)
+    turned.columns = Table.columns[::-1]
+    for one in (learner, OnlineClassifier.load(tmp_path / "m.npz")):
+        assert one.columns == Table.columns
+        for call in (one.predict, lambda x, one=one: one.partial_fit(x, y)):
+            with pytest.raises(InputError, match="the columns are e, d, c, b, a; before they were"):
+                call(turned)
+        assert one.predict(x).shape == (20,)  # without names it is up to the caller
+    learner.add_features(1)
+    assert learner.columns is None
+
+
 def test_of_a_call_that_fails_nothing_waits():
     x, y = stream(30)
     learner = OnlineClassifier(**{**SMALL, "batch_size": 4}, running_standardize=False)

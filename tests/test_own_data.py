@@ -65,7 +65,7 @@ def test_classes_are_ordered_as_numbers_where_they_are(csv_file, texts, order):
 
 def test_other_delimiters_and_a_byte_order_mark(csv_file):
     path = csv_file("x;y", *("1.5;a" for _ in range(5)), encoding="utf-8-sig")
-    x, classes = readers.read_csv(path, "y")
+    x, classes, _ = readers.read_csv(path, "y")
     np.testing.assert_array_equal(x, np.full((5, 1), 1.5, np.float32))
     assert classes == ["a"] * 5
     path = csv_file("x\ty", "1\ta")
@@ -97,7 +97,7 @@ def test_damaged_csv(csv_file, lines, text):
 
 def test_a_quoted_header_and_blank_lines(csv_file):
     path = csv_file('"a, b";"c, d";y', "1;2;u", "  ", "", '3;4;"u\nv"', " ; ; ")
-    x, classes = readers.read_csv(path, "y")
+    x, classes, _ = readers.read_csv(path, "y")
     np.testing.assert_array_equal(x, [[1, 2], [3, 4]])
     assert classes == ["u", "u v"]  # a label is one line
 
@@ -138,7 +138,7 @@ def test_random_csv_is_read_or_an_input_error(tmp_path, content):
     path = tmp_path / "d.csv"
     path.write_bytes(b"x,y\n" + content)
     try:
-        x, classes = readers.read_csv(path, "y")
+        x, classes, _ = readers.read_csv(path, "y")
     except InputError as caught:
         assert str(path) in str(caught) and "\n" not in str(caught)
     else:

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -105,6 +106,20 @@ def test_a_file_without_anything_to_test(command, tmp_path):
     path.write_text("x,kind\n1,a\n2,b\n3,a\n")
     status, _, err = command("--exp", "stream", "--dataset", path, "--label", "kind", *SMALL)
     assert status == 2 and "no class has 5 samples" in err
+
+
+def test_a_file_with_its_columns_in_another_order(command, flags, wine, tmp_path):
+    model, other = tmp_path / "m.npz", tmp_path / "other.csv"
+    assert command(*flags, "--save-model", model)[0] == 0
+    lines = [line.split(",") for line in Path(wine).read_text(encoding="utf-8").splitlines()]
+    other.write_text("\n".join(",".join(line[::-1]) for line in lines), encoding="utf-8")
+    rest = ("--exp", "stream", "--label", "kind", "--load-model", model)
+    status, _, err = command(*rest, "--dataset", other)
+    assert status == 2 and err.startswith(
+        "error: the columns are colour, sugar, acid, alcohol; before they were alcohol, acid, "
+        "sugar, colour: keep their order"
+    )
+    assert command(*rest, "--dataset", wine)[0] == 0
 
 
 def test_quiet_is_one_line(command, flags):
