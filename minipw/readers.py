@@ -169,8 +169,11 @@ def npz_samples(where, x, dtype):
     require(x.size, where, "is empty", SAVE)
     if x.dtype != np.uint8:
         with np.errstate(over="ignore"):
-            finite = np.isfinite(x.astype(np.float32)).all()
-        require(finite, where, "holds values not finite in float32", "remove them")
+            finite = np.isfinite(x.astype(np.float32))
+        if not finite.all():
+            place = tuple(map(int, np.argwhere(~finite)[0]))
+            fault = f"holds values not finite in float32, first {x[place]} at {list(place)}"
+            require(False, where, fault, "remove them")
         x = x.astype(dtype)
     return x[..., None] if x.ndim == 3 else x
 
