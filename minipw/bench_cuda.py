@@ -138,7 +138,8 @@ def paper_seconds(rows):
     """
 
     def guess(settings):
-        return estimated_seconds(settings, OUTLINES.get(settings.dataset, OUTLINES["mnist"]))
+        outline = OUTLINES.get(settings.dataset, OUTLINES["mnist"])
+        return estimated_seconds(settings, outline, outline.train)
 
     ratios = {}
     for row, settings in rows:

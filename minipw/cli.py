@@ -190,6 +190,8 @@ def take_settings(args):
     args.backbone = args.backbone or values.get("backbone")
     args.head = args.head or values.get("head", "pairwise")
     args.rule = args.rule or values.get("rule", "adagrad")
+    if args.head == "fc":
+        values.pop("pair_weights", None)
     if not (args.dataset or "").lower().endswith(".csv"):
         values.pop("label", None)  # it belongs to the file's own data set
     if args.exp != "split":

@@ -61,7 +61,7 @@ def plot_run(record, heading, path):
     left.plot(learned, seen, "o-", color=COLORS[0], label="mean of the tasks seen so far")
     first = [matrix[t][0] for t in learned]
     left.plot(learned, first, "s--", color=COLORS[1], label="first task")
-    low = max(0, 10 * int(min(seen + first) // 10))  # a line may start anywhere, unlike a bar
+    low = min(90, 10 * int(min(seen + first) // 10))  # a line may start anywhere, unlike a bar
     left.set(xlabel="tasks learned", ylabel="test accuracy (%)", ylim=(low, 100.5))
     every = -(-tasks // MOST_TICKS)  # no more numbers than fit
     left.set_xticks(learned[::every])

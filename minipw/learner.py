@@ -121,7 +121,10 @@ class OnlineClassifier:
             self.classes_.append(label)
 
     def partial_fit(self, x, y):
-        """Learn samples, in their order; of a call that fails, what is before the faulty batch.
+        """Learn samples, in their order; returns self.
+
+        A call that fails has learned what is before the faulty batch; the rest is left out,
+        and so is what waited.
 
         Parameters
         ----------
@@ -129,10 +132,6 @@ class OnlineClassifier:
             Real numbers of any type; N may be 1, or more than fits in memory as float64.
         y : list or array of N hashable labels
             `save` takes text, numbers, True, False, None and tuples of these alone.
-
-        Returns
-        -------
-        self
         """
         columns, x = samples.column_names(x) or self.columns, self._checked(x)
         labels = samples.as_labels(y, len(x))
@@ -251,7 +250,7 @@ class OnlineClassifier:
         return growth.describe(self.settings, shape, outputs)
 
     def _checked(self, x):
-        samples.same_columns(samples.column_names(x), self.columns)
+        samples.check_columns(samples.column_names(x), self.columns)
         flags = self.settings["running_standardize"], self.settings["missing"]
         return samples.as_samples(x, self.input_shape, *flags)
 

@@ -86,7 +86,8 @@ def from_csv(path, label, raw=False):
         test[rows[TEST_EVERY - 1 :: TEST_EVERY]] = True
     if not test.any():
         raise InputError(
-            f"{path}: no class has {TEST_EVERY} samples, one of which would be for testing"
+            f"{path}: no class has {TEST_EVERY} samples, one of which would be for testing; "
+            "give more"
         )
     if not raw:
         mean, std = x[~test].mean(0), x[~test].std(0)

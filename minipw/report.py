@@ -40,9 +40,9 @@ def settings_text(state, source, dataset_name):
     regularization = f"lambda {settings.importance_lambda:g}, " * (settings.rule != "sgd")
     sizes = [task.train.size for task in state.tasks]
     left_out = sum(size % settings.batch_size for size in sizes)
-    dropped = ""
+    dropped, each = "", " in each epoch" * (settings.epochs > 1)
     if left_out >= WORTH_SAYING * sum(sizes):
-        dropped = f"; {left_out:,} of {sum(sizes):,} samples left out, for they fill no batch"
+        dropped = f"; {left_out:,} of {sum(sizes):,} samples fill no batch{each} and are left out"
     lines = [
         title(settings, dataset_name),
         f"  settings    {source}",

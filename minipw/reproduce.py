@@ -50,7 +50,7 @@ class Plan:
                 settings, _ = resolve(dataset, protocol=protocol, **cell.request)
                 self.cells.append((cell, settings))
                 self.keys[settings] = run_key(asdict(settings), None, dataset.identity)
-                self.sizes[settings] = estimated_seconds(settings, dataset)
+                self.sizes[settings] = estimated_seconds(settings, dataset, len(dataset.y_train))
                 store = self.store(out, settings)
                 for seed in range(runs or cell.runs):
                     data = dataset.identity

@@ -5,7 +5,7 @@ import statistics
 from minipw import InputError
 from minipw.bench import step_operations
 from minipw.forms import expected_form
-from minipw.paper.cells import OUTLINES
+from minipw.paper.cells import OUTLINES, Outline
 from minipw.runs import cell_key, core_seconds
 from minipw.settings import Settings
 
@@ -30,8 +30,10 @@ class RunTimes:
 
     def add(self, record):
         """Learn from a run."""
+        totals = self.totals.get(record.get("device", "cpu"))
+        if totals is None or "dataset" not in record["settings"]:
+            return
         key = cell_key(record)
-        totals = self.totals[record.get("device", "cpu")]
         total = totals.setdefault(key, [0.0, 0])
         total[0] += core_seconds(record)
         total[1] += 1
@@ -44,20 +46,20 @@ class RunTimes:
         Of those on data that are not at hand, with settings that this version does not know,
         or tested all along, which takes longer than to learn.
         """
-        name = record["settings"]["dataset"]
-        dataset = self.datasets.get(name) or OUTLINES.get(name)
         try:
             settings = Settings(**record["settings"])
-            same = dataset and record.get("digest", "") == getattr(dataset, "digest", "")
+            data = self.datasets.get(settings.dataset) or OUTLINES.get(settings.dataset)
+            same = data and record.get("digest", "") == getattr(data, "digest", "")
             if not same or settings.evaluate_every:
                 return {}
-            return dict.fromkeys(kinds(settings), estimated_seconds(settings, dataset))
+            samples = data.train if isinstance(data, Outline) else len(data.y_train)
+            return dict.fromkeys(kinds(settings), estimated_seconds(settings, data, samples))
         except (TypeError, InputError):
             return {}
 
     def learned_on(self, device):
-        """Whether any run was done on a device, "cpu" or "cuda"."""
-        return bool(self.totals[device])
+        """Whether any run on a device, "cpu" or "cuda", tells how long others take there."""
+        return any(self.guesses[key] for key in self.totals[device])
 
     def expected(self, keys, sizes, device="cpu"):
         """Seconds of runs with some settings, as a dict.
@@ -88,14 +90,23 @@ class RunTimes:
 
 def kinds(settings):
     """What runs may have in common that take alike, the closest likeness first."""
-    return (settings.backbone, settings.head), (settings.head,), ()
+    network = settings.backbone, settings.head
+    return (settings.experiment, *network), network, (settings.head,), ()
 
 
-def estimated_seconds(settings, dataset):
-    """A rough guess of a run's time on one core, before anything was measured."""
+def estimated_seconds(settings, dataset, samples):
+    """A rough guess of a run's time on one core, before anything was measured.
+
+    Parameters
+    ----------
+    settings : Settings
+    dataset : Dataset or Outline
+    samples : int
+        To train on.
+    """
     architecture, batch = settings.architecture(dataset), settings.batch_size
     tasks = settings.tasks if settings.experiment == "permuted" else 1
-    steps = tasks * settings.epochs * len(dataset.y_train) / batch
+    steps = tasks * settings.epochs * samples / batch
     seconds = 1e-3 + step_operations(architecture, batch, settings.rule) / 5e10
     if settings.head == "pairwise":
         seconds += 2.5e-8 * expected_form(architecture, batch)[1]

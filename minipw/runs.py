@@ -75,9 +75,11 @@ def _parse(path, content):
     """Records by their keys, of the whole lines of a store's content."""
     known = {}
     for number, line in enumerate(content[: whole_size(content)].splitlines(), start=1):
-        for part in _joined(line.strip()):
-            try:
-                record = json.loads(part)
+        try:
+            records, rest = _records(line)
+            if rest:
+                raise ValueError
+            for record in records:
                 if record["format"] != RECORD_FORMAT:
                     raise InputError(
                         f"{path}, line {number}: a result of format {record['format']}, this "
@@ -85,47 +87,59 @@ def _parse(path, content):
                     )
                 _ = 0.0 + record["accuracy"] + record["seconds"]  # both are numbers
                 known[record_key(record)] = record
-            except (ValueError, KeyError, TypeError, RecursionError) as error:
-                if isinstance(error, InputError):
-                    raise
-                raise InputError(
-                    f"{path}, line {number}: not a result of minipw; delete that line, or "
-                    "choose another --out"
-                ) from None
+        except (ValueError, KeyError, TypeError, RecursionError, OverflowError) as error:
+            if isinstance(error, InputError):
+                raise
+            raise InputError(
+                f"{path}, line {number}: not a result of minipw; delete that line, or "
+                "choose another --out"
+            ) from None
     return known
 
 
-def _joined(line):
-    """The records in a line: one, or those of stores that were joined without a line's end.
+def _records(line):
+    """What a line holds: a record, or more where a store without its end was joined.
 
-    Of several all but the last may be torn; these are left out.
+    What a crash left of a record before another one is skipped, and so are the zeros that
+    a file system may have put in place of what was not written.
+
+    Returns
+    -------
+    records : list of dict
+    rest : bytes
+        What cannot be read, from there to the end.
     """
-    before, *parts = line.split(RECORD_START)
-    if not parts or not RECORD_START.startswith(before):
-        return [line] if line else []
-    *parts, last = (RECORD_START + part for part in parts)
-    return [*filter(_is_json, parts), last]
-
-
-def _is_json(text):
     try:
-        json.loads(text)
-    except (ValueError, RecursionError):
-        return False
-    return True
+        return [json.loads(line)], b""
+    except ValueError:
+        pass
+    text, at, records = line.decode("latin-1"), 0, []  # a character a byte
+    start = RECORD_START.decode()
+    while at < len(text):
+        if text[at] in "\0 \t\r":
+            at += 1
+            continue
+        try:
+            _, end = json.JSONDecoder().raw_decode(text, at)
+            records.append(json.loads(line[at:end]))
+        except ValueError:
+            end = text.find(start, at + 1)
+            torn = text[at:end].rstrip("\0")
+            if end < 0 or not (torn.startswith(start) or start.startswith(torn)):
+                return records, line[at:]
+        at = end
+    return records, b""
 
 
 def whole_size(content):
-    """Bytes of a store's content without the torn record that it may end with.
-
-    Nor the zeros that a file system may leave in place of what a crash kept it from writing.
-    """
-    content = content.rstrip(b"\0")
+    """Bytes of a store's content without the torn record that it may end with."""
     start = content.rfind(b"\n") + 1
-    if content[start:].startswith(RECORD_START) or RECORD_START.startswith(content[start:]):
-        *_, last = _joined(content[start:]) or [b""]
-        if not _is_json(last):
-            return len(content) - len(last)
+    try:
+        _, rest = _records(content[start:])
+    except RecursionError:
+        rest = content[start:]
+    if rest.startswith(RECORD_START) or RECORD_START.startswith(rest.rstrip(b"\0")):
+        return len(content) - len(rest)
     return len(content)
 
 

@@ -1,6 +1,7 @@
 """What a user hands over, checked and turned into arrays."""
 
 import contextlib
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -68,23 +69,37 @@ def as_samples(x, shape, standardized, missing):
 
 
 def column_names(x):
-    """The names of a table's columns as a tuple of str; None where there are none."""
-    names = tuple(getattr(x, "columns", ()))
-    return names if names and all(type(name) is str for name in names) else None
+    """The names of a table's columns as a tuple of str.
 
+    None where there are none, or where they tell no columns apart: two alike or an empty one.
 
-def same_columns(names, known):
-    """`known`, the names of the features so far, or else the first that are given.
-
-    Raises
-    ------
-    InputError
-        When both are there and differ.
+    Parameters
+    ----------
+    x : table with an attribute `columns`, sequence of str, or anything else
     """
-    if names is None or known is None or tuple(names) == tuple(known):
-        return known if names is None else tuple(names)
-    given, before = (", ".join(part[:8]) + ", ..." * (len(part) > 8) for part in (names, known))
-    raise InputError(f"the columns are {given}; before they were {before}: keep their order")
+    names = getattr(x, "columns", x if isinstance(x, tuple) else ())
+    if not isinstance(names, Iterable):
+        return None
+    names = tuple(names)
+    if not all(type(name) is str for name in names):
+        return None
+    names = tuple(map(str.strip, names))
+    return names if names and all(names) and len(set(names)) == len(names) else None
+
+
+def check_columns(names, known):
+    """Raise InputError when the names of columns differ from those before, where both are there.
+
+    Parameters
+    ----------
+    names, known : tuple of str or None, as from `column_names`
+    """
+    if names is None or known is None or names == known or len(names) != len(known):
+        return  # of another number the shape says it
+    n = next(n for n, pair in enumerate(zip(names, known, strict=True)) if pair[0] != pair[1])
+    same = sorted(names) == sorted(known)
+    advice = "keep their order" if same else "rename it, or give an array without names"
+    raise InputError(f"column {n + 1} is {names[n]!r} where {known[n]!r} was before: {advice}")
 
 
 def _with_nan(x):

@@ -17,7 +17,7 @@ from minipw.checkpoint import StopRequest
 from minipw.flags import check_writable, flag_of, network_flags, refuse_unused
 from minipw.learner import OnlineClassifier
 from minipw.progress import progress_bar
-from minipw.samples import same_columns
+from minipw.samples import check_columns, column_names
 from minipw.unused import unused_lines
 
 WINDOWS = 20
@@ -70,7 +70,12 @@ def stream(args):
     if learner.samples and not set(learner.classes_) & set(label_list(dataset, dataset.y_train)):
         known = ", ".join(map(repr, learner.classes_[:5]))
         print(f"warning: the model's classes ({known}) do not occur in the file", file=sys.stderr)
-    learner.columns = same_columns(dataset.columns, learner.columns)
+    columns = column_names(dataset)
+    try:
+        check_columns(columns, learner.columns)
+    except InputError as error:
+        raise InputError(f"{dataset.name}, {error}") from None
+    learner.columns = columns or learner.columns
     talk = sys.stderr if args.json else sys.stdout
 
     def say(text):
@@ -183,6 +188,7 @@ def measure(learner, dataset, right, seconds):
         "class_accuracy": {
             dataset.label(c): 100 * float(correct[dataset.y_test == c].mean()) for c in classes
         },
+        "untested": [dataset.label(c) for c in np.setdiff1d(dataset.y_train, classes)],
         "online_accuracy": 100 * float(right.mean()),
         "curve": [[int(b), 100 * float(right[a:b].mean())] for a, b in pairwise(bounds)],
         "samples": int(right.size),
@@ -206,5 +212,8 @@ def result_lines(result):
         f"{result['online_accuracy']:.2f} %, {result['samples']:,} samples in "
         f"{result['seconds']:.1f} s ({rate:,.0f} a second)"
     )
+    if result["untested"]:
+        shown = ", ".join(result["untested"][:8]) + ", ..." * (len(result["untested"]) > 8)
+        yield f"note: too few samples to test: {shown}"
     for line in unused_lines(result["unused_units"]):
         yield f"note: {line}"

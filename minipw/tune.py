@@ -113,7 +113,7 @@ def tune(settings, dataset, args, say):
         spent = sum(map(core_seconds, store.records))
     if not found:
         raise InputError(f"none of the {len(points)} settings could be run: see the messages above")
-    best, remarks = choose({point: mean for point, (mean, _, _) in found.items()})
+    best, remarks = choose({p: mean for p, (mean, _, _) in found.items()}, rates, densities)
     for line in (*grid_lines(found, rates, densities, best), *remarks):
         say(line)
     say(f"{duration(spent)} of one core; {len(failed)} runs failed")
@@ -121,36 +121,38 @@ def tune(settings, dataset, args, say):
     return {name: value for name, value in chosen.items() if name not in NOT_IN_FILES}
 
 
-def choose(means):
+def choose(means, rates, densities):
     """The best point of a grid and what there is to say about the choice.
-
-    Of several that are equally good the one with the best neighbours is taken.
 
     Parameters
     ----------
     means : dict of Settings to float
+        Of the points that could be run.
+    rates, densities : list of float, ascending
 
     Returns
     -------
     best : Settings
+        Of several that are equally good the one with the best neighbours.
     remarks : list of str
     """
-    rates, densities = (sorted(set(axis)) for axis in zip(*map(place, means), strict=True))
-    grid = {(rates.index(p.learning_rate), densities.index(p.density)): p for p in means}
-    cells = {point: cell for cell, point in grid.items()}
 
     def merit(point):
-        row, column = cells[point]
-        near = ((row, column), (row - 1, column), (row + 1, column))
-        near += ((row, column - 1), (row, column + 1))
-        found = [means[grid[cell]] for cell in near if cell in grid]
-        return means[point], sum(found) / len(found)
+        row, column = rates.index(point.learning_rate), densities.index(point.density)
+        near = [
+            mean
+            for other, mean in means.items()
+            if abs(rates.index(other.learning_rate) - row)
+            + abs(densities.index(other.density) - column)
+            <= 1
+        ]
+        return means[point], sum(near) / len(near)
 
     best, remarks = max(means, key=merit), []
     if (equal := sum(mean == means[best] for mean in means.values())) > 1:
         remarks.append(
-            f"{equal} of {len(means)} settings are equally good: taken is the one with the best "
-            "neighbours; more --runs tell them apart"
+            f"{equal} of {len(means)} settings are equally good, one with the best neighbours is "
+            "taken: more --runs tell them apart"
         )
     for flag, axis, value in (
         ("--learning-rates", rates, best.learning_rate),
@@ -160,11 +162,6 @@ def choose(means):
             end = "lowest" if value == axis[0] else "highest"
             remarks.append(f"{value:g} is the {end} of {flag}: others beyond it may be better")
     return best, remarks
-
-
-def place(point):
-    """Where settings lie in the grid: learning rate and density."""
-    return point.learning_rate, point.density
 
 
 def grid_lines(found, rates, densities, best):

@@ -74,11 +74,31 @@ def test_named_columns_keep_their_order(tmp_path):
     for one in (learner, OnlineClassifier.load(tmp_path / "m.npz")):
         assert one.columns == Table.columns
         for call in (one.predict, lambda x, one=one: one.partial_fit(x, y)):
-            with pytest.raises(InputError, match="the columns are e, d, c, b, a; before they were"):
+            with pytest.raises(InputError, match="column 1 is 'e' where 'a' was before: keep"):
                 call(turned)
         assert one.predict(x).shape == (20,)  # without names it is up to the caller
     learner.add_features(1)
     assert learner.columns is None
+
+
+@pytest.mark.parametrize(
+    "names",
+    [("a ", " b", "c", "d", "e"), ("", "a", "b", "c", "d"), ("a", "a", "b", "c", "d"), range(5), 7],
+)
+def test_column_names_that_say_nothing_else_are_no_matter(names):
+    x, y = stream(20)
+    learner, other = OnlineClassifier(**SMALL), x.view(Table)
+    learner.partial_fit(x.view(Table), y)
+    other.columns = names
+    assert learner.predict(other).shape == (20,)
+
+
+def test_a_column_with_another_name():
+    x, y = stream(20)
+    learner, other = OnlineClassifier(**SMALL).partial_fit(x.view(Table), y), x.view(Table)
+    other.columns = ("a", "b", "x", "d", "e")
+    with pytest.raises(InputError, match="column 3 is 'x' where 'c' was before: rename it, or"):
+        learner.predict(other)
 
 
 def test_of_a_call_that_fails_nothing_waits():

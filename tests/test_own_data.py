@@ -1,6 +1,7 @@
 """Data sets of one's own: .csv files, and tasks that a .npz names itself."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -70,6 +71,14 @@ def test_other_delimiters_and_a_byte_order_mark(csv_file):
     assert classes == ["a"] * 5
     path = csv_file("x\ty", "1\ta")
     assert readers.read_csv(path, "y")[1] == ["a"]
+
+
+def test_endings_in_capitals(csv_file, command):
+    path = csv_file("x,y", *(f"{n},{kind}" for n in range(10) for kind in "ab"))
+    capitals = Path(path).rename(Path(path).with_suffix(".CSV"))
+    flags = ("--exp", "split", "--dataset", capitals, "--label", "y", "--backbone", "mlp-20-1")
+    status, out, err = command(*flags, "--batch-size", 4, "--quiet")
+    assert status == 0 and out.startswith("accuracy "), err
 
 
 @pytest.mark.parametrize(

@@ -36,6 +36,26 @@ def test_formulas_in_names_are_text(tmp_path):
     assert (tmp_path / "a.png").stat().st_size > 1000
 
 
+@pytest.mark.parametrize("tasks, ticks, numbers", [(2, 2, 6), (15, 15, 240), (40, 14, 0)])
+def test_axes_have_no_more_numbers_than_fit(tmp_path, monkeypatch, tasks, ticks, numbers):
+    pytest.importorskip("matplotlib", reason="a figure needs matplotlib")
+    drawn = []
+    monkeypatch.setattr(figures, "save", lambda plt, figure, paths: drawn.append(figure))
+    matrix = [[100.0] * tasks for _ in range(tasks + 1)]
+    figures.plot_run({"accuracy_matrix": matrix}, "all right", "x.png")
+    left, right, _ = drawn[0].axes
+    assert len(left.get_xticks()) == len(right.get_xticks()) == ticks
+    assert len(right.texts) == numbers and left.get_ylim() == (90, 100.5)
+    figures.pyplot().close(drawn[0])
+
+
+def test_samples_that_fill_no_batch_are_named(command, tiny_npz):
+    flags = ("--exp", "split", "--dataset", tiny_npz, "--backbone", "mlp-20-1", "--batch-size")
+    assert "80 of 200 samples fill no batch and are left out" in command(*flags, 60)[1]
+    assert "fill no batch in each epoch" in command(*flags, 60, "--epochs", 2)[1]
+    assert "fill no batch" not in command(*flags, 50)[1]
+
+
 def test_result_text():
     lines = report.result_text(RECORD, "   (paper: 83.1 %)").splitlines()
     assert lines[1].split() == ["classes", "2", "3", "95.0", "%", "90.0", "%"]

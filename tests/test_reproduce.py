@@ -120,6 +120,28 @@ def test_a_part_of_the_plan_learns_from_every_stored_run(plan, tiny):
     assert plan(only="more").expected_seconds() == part.sizes
 
 
+def test_what_was_just_done_is_learned_from(plan, tiny):
+    tiny()
+    made = plan()
+    (_, one), _ = made.cells
+    made.stores.clear()
+    record = {"settings": asdict(one), "seed": 0, "dataset": one.dataset, "seconds": 7.0}
+    record |= {"digest": datasets.load(one.dataset).digest, "accuracy": 1.0}
+    made.keep("results", made.items[0], record | {"format": RECORD_FORMAT})
+    made.close()
+    assert made.expected_seconds()[one] == 7.0
+
+
+@pytest.mark.parametrize("text", ["garbage\n", '{"format":1,"settings":{},"seed":0}\n', "{}\n"])
+def test_another_file_in_the_folder_is_no_matter(plan, tiny, text):
+    tiny()
+    Path("results").mkdir()
+    Path("results/notes.jsonl").write_text(text)
+    made = plan()
+    assert made.expected_seconds() == made.sizes
+    assert Path("results/notes.jsonl").read_text() == text
+
+
 def more(cell):
     return {**cell.request, "given": {**cell.request["given"], "epochs": 10}}
 

@@ -24,6 +24,15 @@ MODEL = PairwiseClassifier(backbone="mlp-20-1")
 CHECKS = list(yield_checks(MODEL))
 
 
+def test_flush_learns_what_waits():
+    model = PairwiseClassifier(backbone="mlp-20-1", batch_size=10)
+    for n in range(13):
+        model.learn_one({"a": n, "b": -n}, n % 2)
+    assert (model._learner.samples, model._learner.waiting) == (10, 3)
+    model.flush()
+    assert (model._learner.samples, model._learner.waiting) == (13, 0)
+
+
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
 def test_the_checks_of_river(check):
     """All of them; `_unit_test_skips` names none."""

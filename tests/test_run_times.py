@@ -18,12 +18,12 @@ def settings_of(part, label):
 TRAINED = settings_of("table1", "split_mnist single mlp-700-1 pairwise adagrad")
 WANTED = settings_of("table3", "permuted_mnist single mlp-700-1 pairwise s-mas")
 CURVE = settings_of("curves", "curves pairwise Adagrad")
-GUESS = estimated_seconds(WANTED, OUTLINES["mnist"])
+GUESS = estimated_seconds(WANTED, OUTLINES["mnist"], 60_000)
 
 
 def record(settings, times, **change):
     """A run that took so many times its estimate."""
-    seconds = times * estimated_seconds(settings, OUTLINES[settings.dataset])
+    seconds = times * estimated_seconds(settings, OUTLINES[settings.dataset], 60_000)
     found = {"settings": asdict(settings), "seed": 0, "dataset": settings.dataset}
     return {**found, "seconds": seconds, **change}
 
@@ -60,9 +60,18 @@ def test_threads_are_cores():
     assert expected(record(TRAINED, 2, threads=2)) == pytest.approx(4)
 
 
+def test_runs_of_the_same_experiment_come_first():
+    found = record(TRAINED, 4), record(replace(WANTED, rule="adagrad"), 3)
+    assert expected(*found) == pytest.approx(3)
+
+
 @pytest.mark.parametrize(
     "change",
     [
+        {"settings": {}},
+        {"settings": {**asdict(TRAINED), "dataset": ["mnist"]}},
+        {"settings": {**asdict(TRAINED), "backbone": "vgg"}},
+        {"device": "tpu"},
         {"digest": "part of it"},
         {"settings": {**asdict(TRAINED), "newer": 1}},
         {"settings": {**asdict(TRAINED), "dataset": "elsewhere.npz"}, "dataset": "elsewhere.npz"},
@@ -74,3 +83,4 @@ def test_runs_that_teach_nothing(change):
 
 def test_runs_tested_all_along_teach_nothing_of_others():
     assert CURVE.evaluate_every and expected(record(CURVE, 9)) == 1
+    assert not RunTimes({}, [record(CURVE, 9, device="cuda")]).learned_on("cuda")

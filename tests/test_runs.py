@@ -122,6 +122,18 @@ def test_a_store_without_an_end_joins_another(tmp_path):
         assert {r["seed"] for r in read(joined)} == whole | {4}
 
 
+@pytest.mark.parametrize("gap", [b"", b"\0\0", b"\n\0", b"\0\n", b"\n\n", b" \r\n"])
+def test_zeros_and_empty_lines_between_stores(tmp_path, gap):
+    one, two = filled(tmp_path / "a.jsonl", 0), filled(tmp_path / "b.jsonl", 1, 2)
+    joined = tmp_path / "joined.jsonl"
+    for tail in (b"", b'{"fo', b'{"format":1,"set', b"\0\0"):
+        joined.write_bytes(one[:-1] + gap + two[:-1] + tail)
+        assert [r["seed"] for r in read(joined)] == [0, 1, 2]
+        with Store(joined) as store:
+            store.append(record(3))
+        assert [r["seed"] for r in read(joined)] == [0, 1, 2, 3]
+
+
 @pytest.mark.parametrize(
     "line, says",
     [
@@ -132,6 +144,9 @@ def test_a_store_without_an_end_joins_another(tmp_path):
         (b'{"format": 1, "seed": 0}', "not a result of minipw"),
         (json.dumps(record(0, accuracy="50")).encode(), "not a result of minipw"),
         (json.dumps(record(0, seconds=None)).encode(), "not a result of minipw"),
+        (json.dumps(record(0, accuracy=10**400)).encode(), "not a result of minipw"),
+        (json.dumps(record(0)).encode() + b" and more", "not a result of minipw"),
+        (b'{"format":1,"torn"', "not a result of minipw"),
         (b'{"format": 2}', "a result of format 2, this version reads 1; choose another"),
         (b'{"format": "a"}', "a result of format a, this version reads 1; choose another"),
     ],

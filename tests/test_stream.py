@@ -99,6 +99,8 @@ def test_a_class_may_be_too_small_to_be_tested(command, wine):
     result = json.loads(out)
     assert status == 0 and result["samples"] == 3 * 40 + 2, err
     assert list(result["class_accuracy"]) == ["red", "rosé", "white"]
+    assert result["untested"] == ["orange"]
+    assert "note: too few samples to test: orange" in list(result_lines(result))
 
 
 def test_a_file_without_anything_to_test(command, tmp_path):
@@ -116,8 +118,7 @@ def test_a_file_with_its_columns_in_another_order(command, flags, wine, tmp_path
     rest = ("--exp", "stream", "--label", "kind", "--load-model", model)
     status, _, err = command(*rest, "--dataset", other)
     assert status == 2 and err.startswith(
-        "error: the columns are colour, sugar, acid, alcohol; before they were alcohol, acid, "
-        "sugar, colour: keep their order"
+        f"error: {other}, column 1 is 'colour' where 'alcohol' was before: keep their order"
     )
     assert command(*rest, "--dataset", wine)[0] == 0
 
@@ -224,6 +225,7 @@ def test_units_that_do_nothing_are_named():
         "online_accuracy": 50.0,
         "samples": 10,
         "seconds": 2.0,
+        "untested": [],
         "unused_units": {"units": 40, "never_won": 5, "unread": 0},
     }
     *_, rate, note = result_lines(result)

@@ -58,16 +58,20 @@ def test_search_end_to_end(search, command):
 def test_of_equal_settings_the_one_with_the_best_neighbours_is_chosen():
     values = {(1, 0.1): 9, (1, 0.2): 1, (2, 0.1): 5, (2, 0.2): 8, (3, 0.1): 9, (3, 0.2): 9}
     # The neighbours of (1, 0.1) with itself have a mean of 5, of (3, 0.1) 23/3, of (3, 0.2) 26/3.
-    best, remarks = choose({Point(*cell): value for cell, value in values.items()})
+    points = {Point(*cell): value for cell, value in values.items()}
+    best, remarks = choose(points, [1, 2, 3], [0.1, 0.2])
     assert best == Point(3, 0.2)
     assert remarks == [
-        "3 of 6 settings are equally good: taken is the one with the best neighbours; more "
-        "--runs tell them apart",
+        "3 of 6 settings are equally good, one with the best neighbours is taken: more --runs "
+        "tell them apart",
         "3 is the highest of --learning-rates: others beyond it may be better",
         "0.2 is the highest of --densities: others beyond it may be better",
     ]
     inside = {Point(rate, 0.1): 5 - abs(rate - 2) for rate in (1, 2, 3)}
-    assert choose(inside) == (Point(2, 0.1), [])
+    assert choose(inside, [1, 2, 3], [0.1]) == (Point(2, 0.1), [])
+    # One that could not be run is an end all the same, and no neighbour.
+    assert choose(inside, [1, 2, 3, 4], [0.1]) == (Point(2, 0.1), [])
+    assert choose({Point(2, 0.1): 5}, [1, 2, 3], [0.1]) == (Point(2, 0.1), [])
 
 
 def test_what_cannot_be_run_is_said_once_before_the_search(command, tiny_npz, tmp_path):

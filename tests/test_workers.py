@@ -55,6 +55,13 @@ def item(tiny_npz, tmp_path):
     return make
 
 
+def test_a_machine_without_the_folder_keeps_no_checkpoints(item, tmp_path):
+    there = tmp_path / "not here" / "checkpoints"
+    away = replace(item(0), checkpoints=str(there))
+    record = workers.perform(away)
+    assert record["seed"] == 0 and not there.parent.exists()
+
+
 @pytest.fixture
 def saving(monkeypatch):
     """Workers save their runs all the time and say what they begin."""

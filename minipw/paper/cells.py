@@ -24,11 +24,6 @@ class Outline:
     train: int
     test: int = 10_000
 
-    @property
-    def y_train(self):
-        """As long as the labels."""
-        return range(self.train)
-
 
 OUTLINES = {
     "mnist": Outline("mnist", (28, 28, 1), 10, 60_000),
