@@ -170,10 +170,9 @@ def npz_samples(where, x, dtype):
     if x.dtype != np.uint8:
         with np.errstate(over="ignore"):
             finite = np.isfinite(x.astype(np.float32))
-        if not finite.all():
-            place = tuple(map(int, np.argwhere(~finite)[0]))
-            fault = f"holds values not finite in float32, first {x[place]} at {list(place)}"
-            require(False, where, fault, "remove them")
+        place = np.unravel_index(int(finite.argmin()), x.shape)
+        fault = f"{x[place]} at {[*map(int, place)]} is not finite in float32"
+        require(finite.all(), where, fault, "remove such values")
         x = x.astype(dtype)
     return x[..., None] if x.ndim == 3 else x
 
@@ -245,8 +244,7 @@ def read_csv(path, label):
     -------
     x : float64 ndarray of shape (N, D)
     classes : list of N str
-    names : tuple of D str
-        Of the features.
+    features : tuple of D str, their names
     """
     path, rows, classes = os.fspath(path), [], []
     with reading(path), open(path, newline="", encoding="utf-8-sig") as file:
