@@ -84,6 +84,7 @@ def check(store, undisturbed):
         assert {**record, "seconds": 0} == {**undisturbed[key], "seconds": 0}
 
 
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("kills, epochs", [(6, 60), pytest.param(200, 150, marks=pytest.mark.slow)])
 def test_killed_again_and_again(tiny_npz, tmp_path, monkeypatch, kills, epochs):
     monkeypatch.chdir(tmp_path)
