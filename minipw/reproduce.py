@@ -51,9 +51,8 @@ class Plan:
                 self.cells.append((cell, settings))
                 self.keys[settings] = run_key(asdict(settings), None, dataset.identity)
                 self.sizes[settings] = estimated_seconds(settings, dataset, len(dataset.y_train))
-                store = self.store(out, settings)
+                store, data = self.store(out, settings), dataset.identity
                 for seed in range(runs or cell.runs):
-                    data = dataset.identity
                     item = Item(settings, seed, data_dir, checkpoints, data)
                     if item.key not in known and not store.find(asdict(settings), seed, data):
                         self.items.append(item)

@@ -65,8 +65,7 @@ class RunTimes:
         """Seconds of runs with some settings, as a dict.
 
         The mean of the runs done so far with the same settings; where there are none, the
-        estimate, scaled as it turned out for runs of the same network and head, of the
-        same head, or of any kind.
+        estimate, scaled as it turned out for the likest runs that were done: see `kinds`.
 
         Parameters
         ----------

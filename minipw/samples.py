@@ -75,9 +75,9 @@ def column_names(x):
 
     Parameters
     ----------
-    x : table with an attribute `columns`, sequence of str, or anything else
+    x : table with an attribute `columns`, or anything else
     """
-    names = getattr(x, "columns", x if isinstance(x, tuple) else ())
+    names = getattr(x, "columns", None)
     if not isinstance(names, Iterable):
         return None
     names = tuple(names)

@@ -168,6 +168,10 @@ class ProcessLane:
 class SharedLane:
     """A slot of an executor that others own, such as a cluster's.
 
+    Parameters
+    ----------
+    executor : concurrent.futures.Executor
+    on_close : callable
     check : callable
         Raises InputError when the executor is gone, with its runs.
     """
