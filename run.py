@@ -1,6 +1,6 @@
 """python run.py --exp permuted --head pairwise: see `python run.py --help`."""
 
-from minipw.cli import main
+from minipw.cli.main import main
 
 if __name__ == "__main__":
     raise SystemExit(main())

@@ -122,7 +122,7 @@ def check_network(network, x, labels, rule, mask=None, masking="exclude", entrie
     int
         Gradients compared.
     """
-    from minipw.gradients import to_dense
+    from minipw.backend.sparse_gradient import to_dense
     from minipw.nn.loss import output_norm_forward, softmax_cross_entropy_forward
 
     rng = np.random.default_rng(seed)
@@ -149,8 +149,8 @@ def check_network(network, x, labels, rule, mask=None, masking="exclude", entrie
 
 def main():
     """Check every operation once and print a line for each."""
-    from minipw.architecture import Architecture
-    from minipw.model import Network
+    from minipw.network.architecture import Architecture
+    from minipw.network.network import Network
     from minipw.nn import conv, dense, gelu, kwta, loss, pairwise
     from minipw.rules import Rule
 

@@ -15,8 +15,10 @@ gradient may come as `Columns`: the entries outside need no visit.
 from dataclasses import dataclass
 
 from minipw import require_choice
-from minipw.backend import BLOCK, THREADS, array_module, blocks, has_kernels
-from minipw.gradients import Columns
+from minipw.backend.arrays import BLOCK, array_module, blocks
+from minipw.backend.cuda import has_kernels
+from minipw.backend.sparse_gradient import Columns
+from minipw.backend.threads import THREADS
 from minipw.kernels import update_gpu
 
 EPSILON = 1e-6

@@ -22,8 +22,8 @@ from sklearn.model_selection import train_test_split
 from sklearn.naive_bayes import GaussianNB
 from sklearn.neural_network import MLPClassifier
 
-from minipw.learner import OnlineClassifier
-from minipw.standardize import Standardizer
+from minipw.online.classifier import OnlineClassifier
+from minipw.online.standardize import Standardizer
 
 CLASSES = np.arange(10)
 HEADS = {"pairwise": "pairwise", "fc": "dense"}

@@ -11,8 +11,10 @@ import pytest
 from data_files import FILES, digests
 from host_kernels import Host
 
-from minipw import backend, cli, datasets
-from minipw.datasets import Dataset
+from minipw.backend import cuda
+from minipw.cli import main
+from minipw.datasets import catalog
+from minipw.datasets.dataset import Dataset
 from minipw.kernels import launcher
 
 
@@ -80,9 +82,9 @@ def isolated(monkeypatch, tmp_path):
     """No environment, no data of this machine, synthetic files as the published MNIST."""
     monkeypatch.delenv("MINIPW_DATA", raising=False)
     monkeypatch.setenv("no_proxy", "*")
-    monkeypatch.setattr(datasets, "HOME_DATA", str(tmp_path / "home"))
-    monkeypatch.setattr(datasets, "SHA256", dict(datasets.SHA256, mnist=digests(FILES)))
-    monkeypatch.setattr(datasets, "MIRRORS", dict.fromkeys(datasets.MIRRORS, ()))
+    monkeypatch.setattr(catalog, "HOME_DATA", str(tmp_path / "home"))
+    monkeypatch.setattr(catalog, "SHA256", dict(catalog.SHA256, mnist=digests(FILES)))
+    monkeypatch.setattr(catalog, "MIRRORS", dict.fromkeys(catalog.MIRRORS, ()))
 
 
 @pytest.fixture
@@ -107,7 +109,7 @@ def command(capsys):
     def run(*flags):
         capsys.readouterr()
         try:
-            status = cli.main([str(flag) for flag in flags])
+            status = main.main([str(flag) for flag in flags])
         except SystemExit as stop:  # argparse: --help, --version, a mistake
             status = stop.code
         return status, *capsys.readouterr()
@@ -143,8 +145,8 @@ def on_host(monkeypatch, tmp_path_factory):
     folder = tmp_path_factory.getbasetemp()
 
     def use(block=32, *settings, **named):
-        monkeypatch.setitem(backend.KERNELS, "numpy", Host(folder, *settings, **named))
+        monkeypatch.setitem(cuda.KERNELS, "numpy", Host(folder, *settings, **named))
         monkeypatch.setattr(launcher, "BLOCK", block)
-        return backend.KERNELS["numpy"]
+        return cuda.KERNELS["numpy"]
 
     return use

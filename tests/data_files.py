@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from minipw import InputError, datasets
-from minipw.readers import IDX_FILES
+from minipw.datasets.image_files import IDX_FILES
 
 RNG = np.random.default_rng(0)
 TRAIN_IMAGES, TRAIN_LABELS, TEST_IMAGES, TEST_LABELS = IDX_FILES

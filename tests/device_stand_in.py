@@ -224,7 +224,7 @@ def cuda(memory=1 << 32, devices=1):
 def install(monkeypatch, **machine):
     """Put the stand-in in CuPy's place; returns the module."""
     module = Module(cuda(**machine))
-    monkeypatch.setattr(backend, "FILLER_BYTES", 1 << 10)
+    monkeypatch.setattr(backend.cuda, "FILLER_BYTES", 1 << 10)
     special = types.ModuleType("cupyx.scipy.special")
     from scipy.special import ndtr
 

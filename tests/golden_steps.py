@@ -5,12 +5,12 @@ from pathlib import Path
 
 import numpy as np
 
-from minipw.architecture import Architecture
-from minipw.backend import to_module
-from minipw.forms import with_forms
+from minipw.backend.arrays import to_device
 from minipw.kernels.pairwise_cpu import ListedPairs, WinnerPairs
 from minipw.kernels.pairwise_matrix import MatrixPairs
-from minipw.model import Network
+from minipw.network.architecture import Architecture
+from minipw.network.head_implementation import with_forms
+from minipw.network.network import Network
 from minipw.nn.pairwise import Pairs
 from minipw.rules import Rule, update, zero_importance
 
@@ -104,9 +104,9 @@ def check(case, form, masking="zero", sees_tasks=True, xp=np, **rule_changes):
     ):
         mask = None
         if "multihead" in case and sees_tasks:
-            mask = to_module(xp, np.arange(CLASSES) // 2 == labels[:, None] // 2)  # (B, C)
+            mask = to_device(xp, np.arange(CLASSES) // 2 == labels[:, None] // 2)  # (B, C)
         our_loss, our_logits, gradients = network.loss_gradients(
-            to_module(xp, x), to_module(xp, labels), rule, mask, masking
+            to_device(xp, x), to_device(xp, labels), rule, mask, masking
         )
         assert_close(host(our_loss), loss)
         assert_close(host(our_logits), logits)

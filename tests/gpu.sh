@@ -41,7 +41,7 @@ part() {  # part NAME SECONDS COMMAND...: its output in NAME.txt, its status in 
 if "$python" -c "import pytest, pytest_timeout" 2> /dev/null; then
     part checks 105 "$python" -m pytest -m "gpu and not data" -p no:cacheprovider \
         -o filterwarnings=default \
-        tests/test_gpu.py tests/test_nn.py tests/test_loss.py tests/test_rules.py
+        tests/test_gpu.py tests/nn tests/test_rules.py
 else
     part checks 105 "$python" tests/gpu_checks.py
 fi

@@ -22,15 +22,16 @@ import gpu_operations
 from golden_steps import host
 from gpu_operations import CLASSES, OPERATIONS, TOLERANCE, assert_close
 
-from minipw import InputError, backend, datasets
-from minipw.architecture import Architecture
-from minipw.backend import to_module
-from minipw.learner import OnlineClassifier
-from minipw.model import Network
+from minipw import InputError, datasets
+from minipw.backend import cuda
+from minipw.backend.arrays import to_device
+from minipw.network.architecture import Architecture
+from minipw.network.network import Network
+from minipw.online.classifier import OnlineClassifier
 from minipw.rules import Rule, update, zero_importance
-from minipw.seeds import create_runs, run_seeds, run_stack, seeds_that_fit
-from minipw.settings import Settings, resolve
-from minipw.stacked import Stack
+from minipw.training.many_seeds import create_runs, run_seeds, run_stack, seeds_that_fit
+from minipw.training.settings import Settings, resolve
+from minipw.training.stacked_runs import Stack
 
 SETTINGS = Settings(
     experiment="split",
@@ -101,7 +102,7 @@ def three_steps(xp, rule, reference, ours, dtype):
         labels = rng.integers(0, CLASSES, (3, 9))
         loss, logits, gradients = reference.loss_gradients(x, labels, rule)
         our_loss, our_logits, our_gradients = ours.loss_gradients(
-            to_module(xp, x), to_module(xp, labels), rule
+            to_device(xp, x), to_device(xp, labels), rule
         )
         # Three steps through up to four layers: with every float32 input off by 1e-6 of
         # itself this holds too.
@@ -202,10 +203,10 @@ DATA = (check_split_accuracy, check_permuted_accuracy)
 
 def main(flags):
     """Run the checks that the flag stands for; see the top of the file."""
-    xp = backend.device_module("cuda")
+    xp = cuda.device_module("cuda")
     checks = OPERATIONS + WHOLE
     if "--device" in flags:
-        print(backend.device_text())
+        print(cuda.device_text())
         return 0
     if "--data" in flags:
         checks = DATA

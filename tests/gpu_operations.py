@@ -6,9 +6,9 @@ Each raises AssertionError where the two differ by more than rounding.
 import numpy as np
 from golden_steps import host
 
-from minipw.architecture import Architecture
-from minipw.backend import to_module
-from minipw.forms import with_forms
+from minipw.backend.arrays import to_device
+from minipw.network.architecture import Architecture
+from minipw.network.head_implementation import with_forms
 from minipw.nn.conv import conv2d_backward, conv2d_forward
 from minipw.nn.dense import dense_backward, dense_forward
 from minipw.nn.gelu import gelu_backward, gelu_forward
@@ -37,11 +37,11 @@ def compare(xp, forward, backward, arguments, lead=(), seed=0, **given):
     lead : axes in front of dy: (2,) as for S-MAS
     """
     y, cache = forward(*arguments, **given)
-    ours, our_cache = forward(*(to_module(xp, a) for a in arguments), **given)
+    ours, our_cache = forward(*(to_device(xp, a) for a in arguments), **given)
     assert_close(ours, y)
     rng = np.random.default_rng(seed)
     dy = rng.standard_normal((*lead, *y.shape)).astype(y.dtype)
-    expected, found = backward(dy, cache), backward(to_module(xp, dy), our_cache)
+    expected, found = backward(dy, cache), backward(to_device(xp, dy), our_cache)
     as_tuple = lambda value: value if isinstance(value, tuple) else (value,)  # noqa: E731
     for ours, reference in zip(as_tuple(found), as_tuple(expected), strict=True):
         assert_close(ours, reference)
@@ -94,7 +94,7 @@ def check_kwta_ties(xp):
         x = rng.integers(-2, 3, (50, 33)).astype(dtype)
         x[0], x[1, ::2] = 0, -0.0
         y, (won, unit) = kwta_forward(x, 7)
-        ours, (our_won, our_unit) = kwta_forward(to_module(xp, x), 7)
+        ours, (our_won, our_unit) = kwta_forward(to_device(xp, x), 7)
         for a, b in ((ours, y), (our_won, won), (our_unit, unit)):
             np.testing.assert_array_equal(host(a), b)
 
@@ -104,7 +104,7 @@ def check_transposed_inputs(xp):
     for dtype in TOLERANCE:
         (x,) = draws(dtype, (33, 20))
         for forward, given in ((kwta_forward, {"winners": 5}), (gelu_forward, {})):
-            assert_close(forward(to_module(xp, x).T, **given)[0], forward(x.T, **given)[0])
+            assert_close(forward(to_device(xp, x).T, **given)[0], forward(x.T, **given)[0])
 
 
 def check_pairwise(xp):
@@ -120,17 +120,17 @@ def check_pairwise(xp):
             plain = Pairs(i, j, CLASSES)
             ours, _ = with_forms(plain, architecture, batch, xp)
             y, cache = pairwise_forward(x, w, plain)
-            found, our_cache = pairwise_forward(to_module(xp, x), to_module(xp, w), ours)
+            found, our_cache = pairwise_forward(to_device(xp, x), to_device(xp, w), ours)
             assert_close(found, y)
-            no_gradient = pairwise_forward(to_module(xp, x), to_module(xp, w), ours, False)[0]
+            no_gradient = pairwise_forward(to_device(xp, x), to_device(xp, w), ours, False)[0]
             assert_close(no_gradient, y)
             for lead in ((), (2,)):
                 (dy,) = draws(dtype, (*lead, *y.shape), seed=3)
                 dx, dw = pairwise_backward(dy, cache)
-                our_dx, our_dw = pairwise_backward(to_module(xp, dy), our_cache)
+                our_dx, our_dw = pairwise_backward(to_device(xp, dy), our_cache)
                 assert_close(our_dw, dw)
                 # Where x is zero a form may leave out dx: k-WTA passes none there.
-                assert_close(our_dx * to_module(xp, x != 0), dx * (x != 0))
+                assert_close(our_dx * to_device(xp, x != 0), dx * (x != 0))
 
 
 def check_updates(xp):
@@ -141,8 +141,8 @@ def check_updates(xp):
                 theta, omega, gradient = draws(dtype, size, size, (2, size))
                 omega = np.abs(omega)
                 gradient = gradient if name == "s-mas" else gradient[0]
-                ours = [to_module(xp, a.copy()) for a in (theta, omega)]
-                update(rule, *ours, to_module(xp, gradient))
+                ours = [to_device(xp, a.copy()) for a in (theta, omega)]
+                update(rule, *ours, to_device(xp, gradient))
                 update(rule, theta, omega, gradient)
                 assert_close(ours[0], theta)
                 assert_close(ours[1], omega)

@@ -9,9 +9,10 @@ import os
 import sys
 from functools import partial
 
-from minipw import cli, reproduce, workers
-from minipw.checkpoint import Keeper, load, path_for
+from minipw.cli.main import main as run_command
+from minipw.experiments import plan, workers
 from minipw.paper.cells import Cell
+from minipw.training.checkpoint import Checkpointer, load, path_for
 
 INTERVAL = 0.05
 
@@ -21,7 +22,7 @@ def perform(item):
 
     The line has the seed, the rule, the steps done before, and the process.
     """
-    workers.Keeper = partial(Keeper, interval=INTERVAL)
+    workers.Checkpointer = partial(Checkpointer, interval=INTERVAL)
     os.makedirs(item.checkpoints, exist_ok=True)
     path = path_for(item.checkpoints, item.key)
     steps = load(path)[1]["run"]["steps"] if os.path.exists(path) else 0
@@ -59,9 +60,9 @@ def tiny_cells(dataset, epochs=1):
 
 def main(dataset, epochs, out, *flags):
     """`--paper table1` with the tiny cells in its place."""
-    reproduce.cells = lambda part: tiny_cells(dataset, int(epochs))
+    plan.cells = lambda part: tiny_cells(dataset, int(epochs))
     workers.perform = perform
-    return cli.main(["--paper", "table1", "--out", out, "--quiet", *flags])
+    return run_command(["--paper", "table1", "--out", out, "--quiet", *flags])
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from minipw import InputError, datasets
+from minipw.datasets import catalog
 
 ROOT = Path(__file__).parents[1]
 
@@ -21,7 +22,7 @@ def mnist_folder():
         datasets.load("mnist", download=False)
     except InputError as error:
         pytest.skip(str(error))
-    return os.environ.get("MINIPW_DATA", datasets.HOME_DATA)
+    return os.environ.get("MINIPW_DATA", catalog.HOME_DATA)
 
 
 def run(*flags):

@@ -5,14 +5,15 @@ import gpu_operations
 import pytest
 from gpu_checks import DATA, OPERATIONS, WHOLE, host
 
-from minipw import InputError, backend, datasets
+from minipw import InputError, datasets
+from minipw.backend import cuda
 
 
 @pytest.fixture
 def device():
     """CuPy with a device, or the reason why there is none."""
     try:
-        return backend.device_module("cuda")
+        return cuda.device_module("cuda")
     except InputError as error:
         pytest.skip(str(error))
 

@@ -9,7 +9,8 @@ from pathlib import Path
 import gpu_summary
 import pytest
 
-from minipw import InputError, backend
+from minipw import InputError
+from minipw.backend import cuda
 
 SCRIPT = Path(__file__).parent / "gpu.sh"
 
@@ -31,7 +32,7 @@ def test_a_flag_without_its_value_is_refused(flag):
 
 def test_without_a_device_it_stops_with_one_line():
     try:
-        backend.device_module("cuda")
+        cuda.device_module("cuda")
     except InputError as error:
         expected = f"error: {error}\n"
     else:

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from minipw.architecture import Architecture
 from minipw.gradcheck import GradientError, check, check_network
-from minipw.model import Network
+from minipw.network.architecture import Architecture
+from minipw.network.network import Network
 from minipw.nn.conv import conv2d_backward, conv2d_forward
 from minipw.nn.dense import dense_backward, dense_forward
 from minipw.nn.gelu import gelu_backward, gelu_forward

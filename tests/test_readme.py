@@ -3,9 +3,7 @@
 import re
 from pathlib import Path
 
-import pytest
-
-from minipw import tables
+from minipw.experiments import tables
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -33,14 +31,6 @@ def test_the_ci_runs_the_printed_commands():
     install = '.venv/bin/pip install -q -e ".[test]"'
     for command in (install, ".venv/bin/python -m pytest -n auto"):
         assert command in README and command in ci
-
-
-@pytest.mark.parametrize("line", re.findall(r"^\| (\d+) \| `(minipw/[^`]+)`", README, flags=re.M))
-def test_line_counts_are_right(line):
-    count, name = line
-    path = ROOT / name
-    files = sorted(path.rglob("*.py")) if path.is_dir() else [path]
-    assert sum(len(file.read_text().splitlines()) for file in files) == int(count)
 
 
 def test_the_tables_are_those_of_the_store():

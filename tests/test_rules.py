@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import reference
 
-from minipw.backend import BLOCK
-from minipw.gradients import Columns
+from minipw.backend.arrays import BLOCK
+from minipw.backend.sparse_gradient import Columns
 from minipw.rules import Rule, update, zero_importance
 
 # A handful of float64 operations a step, five steps.

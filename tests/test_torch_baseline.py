@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from test_stacked import BASE
+from stacked_cases import BASE
 
-from minipw.seeds import create_runs
-from minipw.stacked import Stack
+from minipw.training.many_seeds import create_runs
+from minipw.training.stacked_runs import Stack
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 

@@ -21,8 +21,8 @@ from torch.nn import functional
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from minipw import datasets
-from minipw.architecture import he_normal, sample_pairs
-from minipw.settings import resolve
+from minipw.network.initialization import he_normal, sample_pairs
+from minipw.training.settings import resolve
 
 EPSILON = 1e-6
 

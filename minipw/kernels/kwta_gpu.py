@@ -1,6 +1,6 @@
 """k-WTA on a GPU: `nn.kwta` in one pass over memory a direction (kwta.cu)."""
 
-from minipw.backend import array_module
+from minipw.backend.arrays import array_module
 from minipw.kernels import launcher
 
 COUNTS = 273

@@ -9,7 +9,8 @@ from importlib.resources import files
 
 import numpy as np
 
-from minipw.backend import KERNELS, array_module
+from minipw.backend.arrays import array_module
+from minipw.backend.cuda import KERNELS
 
 BLOCK = 256
 """Threads of a block, a power of two and at least a warp of 32."""

@@ -15,7 +15,7 @@ third way for when there is little to skip, `pairwise_sparse` one for logits alo
 import numpy as np
 from numpy.lib.stride_tricks import as_strided, sliding_window_view
 
-from minipw.gradients import Columns, to_dense
+from minipw.backend.sparse_gradient import Columns, to_dense
 
 WORD = 64
 """Samples that `ListedPairs` treats at once: the bits of a machine word."""

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from minipw import InputError
-from minipw.backend import array_module, to_module
+from minipw.backend.arrays import array_module, to_device
 from minipw.kernels import launcher
 
 WORD = 32
@@ -127,7 +127,7 @@ class DevicePairs:
             stacked, r = self.share_of
             return stacked._tables(xp).share(r)
         if xp.__name__ not in self.moved:
-            self.moved[xp.__name__] = Tables(*(to_module(xp, table) for table in self.tables))
+            self.moved[xp.__name__] = Tables(*(to_device(xp, table) for table in self.tables))
         return self.moved[xp.__name__]
 
     def forward(self, x, w, gradient=True):

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from minipw.backend import array_module
+from minipw.backend.arrays import array_module
 from minipw.kernels import launcher
 
 

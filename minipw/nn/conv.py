@@ -1,6 +1,6 @@
 """Two-dimensional convolution as a matrix product over patches."""
 
-from minipw.backend import array_module
+from minipw.backend.arrays import array_module
 
 
 def same_padding(size, kernel, stride):

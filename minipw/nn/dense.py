@@ -1,6 +1,6 @@
 """Fully connected layer."""
 
-from minipw.backend import array_module
+from minipw.backend.arrays import array_module
 
 
 def dense_forward(x, w):

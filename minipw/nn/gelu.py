@@ -2,7 +2,8 @@
 
 import math
 
-from minipw.backend import array_module, blocks, has_kernels, normal_distribution
+from minipw.backend.arrays import array_module, blocks, normal_distribution
+from minipw.backend.cuda import has_kernels
 from minipw.kernels import gelu_gpu
 
 TANH_SCALE = math.sqrt(2 / math.pi)

@@ -1,6 +1,7 @@
 """k-winners-take-all with subtraction (section 3.1)."""
 
-from minipw.backend import array_module, has_kernels
+from minipw.backend.arrays import array_module
+from minipw.backend.cuda import has_kernels
 from minipw.kernels import kwta_gpu
 
 

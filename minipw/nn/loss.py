@@ -1,7 +1,7 @@
 """What is minimised, and what S-MAS measures: scalars of the logits."""
 
 from minipw import require_choice
-from minipw.backend import array_module
+from minipw.backend.arrays import array_module
 
 
 def softmax_cross_entropy_forward(logits, labels, mask=None, masking="exclude"):

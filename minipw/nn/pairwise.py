@@ -18,7 +18,7 @@ are zero, and `kernels/` has forms that compute only the others.
 from dataclasses import dataclass
 from typing import Any
 
-from minipw.backend import array_module
+from minipw.backend.arrays import array_module
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from minipw import InputError
-from minipw.paper import UNDESCRIBED, table
+from minipw.paper.released import UNDESCRIBED, table
 
 DATASETS = {
     "split_mnist": ("split", "mnist"),

@@ -1,0 +1,1 @@
+"""Step times against the machine's own floor."""

@@ -1,0 +1,185 @@
+"""Step times against the machine's own floor.
+
+The floor of a step is what this machine needs at least for its arithmetic:
+
+    matrix products of the step / measured SGEMM rate
+    + one read and one write of parameters, importance and gradient
+      / measured copy bandwidth
+
+The gathers of the pairwise head are not in it: what they cost shows in the ratio.
+"""
+
+import json
+import statistics
+import time
+from dataclasses import dataclass
+
+import numpy as np
+
+from minipw import datasets
+from minipw.backend.threads import THREADS
+from minipw.network.architecture import Architecture
+from minipw.network.cost import step_operations
+from minipw.network.network import SMALLEST_SHARE, Network
+from minipw.paper.released import released_settings
+from minipw.rules import Rule, update, zero_importance
+
+
+@dataclass(frozen=True)
+class Case:
+    """A network, rule and batch size to time."""
+
+    backbone: str
+    head: str
+    rule: str = "adagrad"
+    batch_size: int = 64
+    steps: int = 60
+
+
+CASES = [
+    Case("mlp-700-1", "pairwise"),
+    Case("mlp-700-1", "pairwise", "s-mas"),
+    Case("mlp-700-1", "pairwise", "sgd"),
+    Case("mlp-700-1", "pairwise", batch_size=1, steps=300),
+    Case("mlp-1000-1", "fc"),
+    Case("cnn-s", "pairwise"),
+    Case("cnn-m", "pairwise", steps=30),
+    Case("mlp-700-3", "pairwise", steps=20),
+    Case("mlp-3000-1", "pairwise", steps=20),
+    Case("mlp-10000-1", "fc", steps=20),
+]
+
+
+def sgemm_rate(size=1536, repeats=9):
+    """Floating point operations a second of A @ B in float32, the rows shared by the threads."""
+    a, b = (np.random.default_rng(n).standard_normal((size, size), np.float32) for n in (0, 1))
+    c, shares = np.empty_like(a), THREADS.shares(size, SMALLEST_SHARE)
+
+    def product():
+        THREADS.map(lambda rows: np.matmul(a[rows], b, out=c[rows]), shares)
+
+    return 2 * size**3 / median_seconds(product, repeats)
+
+
+def copy_bandwidth(size=1 << 26, repeats=9):
+    """Bytes read and written a second by a copy that no cache holds."""
+    a, b = np.ones(size // 4, np.float32), np.zeros(size // 4, np.float32)
+    shares = THREADS.shares(a.size, SMALLEST_SHARE)
+
+    def copy():
+        THREADS.map(lambda part: np.copyto(b[part], a[part]), shares)
+
+    return 2 * a.nbytes / median_seconds(copy, repeats)
+
+
+def median_seconds(function, repeats):
+    """Median time of a call, after one that is not counted."""
+    function()
+    times = []
+    for _ in range(repeats):
+        began = time.perf_counter()
+        function()
+        times.append(time.perf_counter() - began)
+    return statistics.median(times)
+
+
+def measure(case, dataset, rate, bandwidth):
+    """Median times of a training step on images of `dataset`, and the floor.
+
+    Returns
+    -------
+    dict
+        Times in milliseconds; rates a second. The step holds the preparation of the
+        batch too, and is timed apart from forward and backward.
+    """
+    defaults, _ = released_settings("split", "mnist", False, case.backbone, case.head, case.rule)
+    density, pair_weights = defaults["density"], defaults["pair_weights"]
+    architecture = Architecture(
+        dataset.shape, dataset.classes, case.backbone, case.head, density, pair_weights
+    )
+    rng = np.random.default_rng(0)
+    network = Network.create(architecture, rng, rng, batch_size=case.batch_size)
+    importance = zero_importance(network.parameters)
+    rule = Rule(case.rule, defaults["learning_rate"], defaults["importance_lambda"])
+    times = {"forward": [], "backward": [], "update": [], "step": []}
+    shares = THREADS.shares(case.batch_size, SMALLEST_SHARE)
+    for number in range(case.steps + 3):
+        rows = rng.integers(0, len(dataset.x_train), case.batch_size)
+        clock = [time.perf_counter()]
+        x, labels = dataset.batch(dataset.x_train[rows]), dataset.y_train[rows]
+        _, _, gradients = network.loss_gradients(x, labels, rule)
+        clock.append(time.perf_counter())
+        for name in gradients:
+            update(rule, network.parameters[name], importance[name], gradients[name])
+        clock.append(time.perf_counter())
+        # The halves of `loss_gradients` once more, one after the other.
+        passed = THREADS.map(lambda share, x=x: (share, *network.forward(x[share])), shares)
+        clock.append(time.perf_counter())
+        THREADS.map(
+            lambda part, y=labels: network.gradients(part[1], part[2], y[part[0]], rule), passed
+        )
+        clock.append(time.perf_counter())
+        if number >= 3:
+            times["step"].append(clock[2] - clock[0])
+            times["update"].append(clock[2] - clock[1])
+            times["forward"].append(clock[3] - clock[2])
+            times["backward"].append(clock[4] - clock[3])
+    medians = {name: statistics.median(values) for name, values in times.items()}
+    arrays = 2 if case.rule == "sgd" else 3
+    moved = 2 * arrays * 4 * network.parameter_count
+    floor = step_operations(architecture, case.batch_size, case.rule) / rate + moved / bandwidth
+    step = medians["step"]
+    return {
+        "network": f"{case.backbone} {case.head}",
+        "rule": case.rule,
+        "batch_size": case.batch_size,
+        "parameters": network.parameter_count,
+        "forward_ms": 1e3 * medians["forward"],
+        "backward_ms": 1e3 * medians["backward"],
+        "update_ms": 1e3 * medians["update"],
+        "step_ms": 1e3 * step,
+        "steps_per_second": 1 / step,
+        "samples_per_second": case.batch_size / step,
+        "floor_ms": 1e3 * floor,
+        "ratio": step / floor,
+    }
+
+
+def main(as_json=False):
+    """Time every case and print a table, or one JSON object.
+
+    Returns
+    -------
+    int
+        The exit status, 0.
+    """
+    dataset = datasets.load("mnist-5k")
+    rate, bandwidth = sgemm_rate(), copy_bandwidth()
+    machine = {
+        "threads": THREADS.count,
+        "sgemm_gflops": rate / 1e9,
+        "copy_gb_per_second": bandwidth / 1e9,
+    }
+    if not as_json:
+        print(
+            f"{machine['threads']} threads, SGEMM {machine['sgemm_gflops']:.0f} GFLOP/s, "
+            f"copy {machine['copy_gb_per_second']:.1f} GB/s (read + written)\n\n"
+            f"{'network':21s} {'rule':8s} {'batch':>5s} {'forward':>8s} {'backward':>9s} "
+            f"{'update':>7s} {'step ms':>8s} {'steps/s':>8s} {'samples/s':>10s} "
+            f"{'floor ms':>9s} {'ratio':>6s}"
+        )
+    rows = []
+    for case in CASES:
+        row = measure(case, dataset, rate, bandwidth)
+        rows.append(row)
+        if not as_json:
+            print(
+                f"{row['network']:21s} {row['rule']:8s} {row['batch_size']:5d} "
+                f"{row['forward_ms']:8.2f} {row['backward_ms']:9.2f} {row['update_ms']:7.2f} "
+                f"{row['step_ms']:8.2f} {row['steps_per_second']:8.1f} "
+                f"{row['samples_per_second']:10,.0f} {row['floor_ms']:9.2f} {row['ratio']:6.1f}",
+                flush=True,
+            )
+    if as_json:
+        print(json.dumps({"machine": machine, "cases": rows}))
+    return 0

@@ -1,0 +1,222 @@
+"""`--exp stream`: the online classifier on a data set in the file's own order.
+
+Each batch is predicted before it is learned from. Nothing is shuffled, there are no
+tasks, and what is standardized is standardized by what was seen so far.
+"""
+
+import json
+import os
+import sys
+import time
+from itertools import pairwise
+
+import numpy as np
+
+from minipw import InputError, datasets
+from minipw.cli.flags import flag_of, network_flags, refuse_unused
+from minipw.experiments import figures
+from minipw.files import check_writable
+from minipw.network.diagnostics import unused_lines
+from minipw.online import model_file
+from minipw.online.classifier import OnlineClassifier
+from minipw.online.validation import check_columns, column_names
+from minipw.progress import progress_bar
+from minipw.training.checkpoint import StopRequest
+
+WINDOWS = 20
+"""Stretches of the stream whose accuracy is reported one by one."""
+OF_THE_LEARNER = {
+    "backbone": "backbone",
+    "head": "head",
+    "rule": "rule",
+    "learning_rate": "learning_rate",
+    "density": "density",
+    "importance_lambda": "importance_lambda",
+    "batch_size": "batch_size",
+    "pair_weights": "pair_weights_per_class",
+    "kwta_threshold": "kwta_threshold",
+    "smas_norm": "smas_norm",
+    "gelu": "gelu",
+}
+"""Flags that set a parameter of `OnlineClassifier`, where they are given."""
+OF_RUNS = ("multi_head", "classes_per_task", "tasks", "blur", "epochs", "pairs", "class_mask")
+OF_RUNS += ("runs", "out", "tune", "settings", "protocol")
+"""Flags that a stream has no use for."""
+
+
+def stream(args):
+    """Learn a data set once, in its order, and report.
+
+    Parameters
+    ----------
+    args : namespace of the flags
+
+    Returns
+    -------
+    int
+        The exit status: 0, or 130 when interrupted.
+    """
+    unused = [
+        (flag_of(name), name in args.given, False, "--exp split, permuted or iid")
+        for name in OF_RUNS
+    ]
+    refuse_unused([*unused, *network_flags(args)])
+    if args.save_model:
+        check_model_path(args.save_model)
+    if args.plot:
+        figures.check_figure(args.plot)
+    learner = learner_for(args)
+    named = args.dataset is not None
+    dataset = datasets.load(
+        args.dataset or "mnist", args.data_dir, named, label=args.label, raw=True
+    )
+    if learner.samples and not set(learner.classes_) & set(label_list(dataset, dataset.y_train)):
+        known = ", ".join(map(repr, learner.classes_[:5]))
+        print(f"warning: the model's classes ({known}) do not occur in the file", file=sys.stderr)
+    columns = column_names(dataset)
+    try:
+        check_columns(columns, learner.columns)
+    except InputError as error:
+        raise InputError(f"{dataset.name}, {error}") from None
+    learner.columns = columns or learner.columns
+    talk = sys.stderr if args.json else sys.stdout
+
+    def say(text):
+        if not args.quiet:
+            print(text, file=talk, flush=True)
+
+    settings = learner.settings
+    say(
+        f"{dataset.name}: {len(dataset.y_train):,} samples in their own order\n"
+        f"  {settings['backbone']}, {settings['head']} head, {settings['rule']}, "
+        f"learning rate {settings['learning_rate']:g}, batch {settings['batch_size']}, "
+        f"{learner.samples:,} samples learned before"
+    )
+    began = time.perf_counter()
+    with StopRequest() as stop:
+        right = follow(learner, dataset, stop, args.quiet)
+    seconds = time.perf_counter() - began
+    if args.save_model:
+        learner.save(args.save_model)
+        say(f"model written to {args.save_model}")
+    if stop.asked:
+        advice = ""
+        if args.save_model:
+            advice = ", which the model has learned: go on with a file of the others"
+        print(f"interrupted after {right.size:,} samples{advice}", file=sys.stderr)
+        return 130
+    result = measure(learner, dataset, right, seconds)
+    if args.json:
+        print(json.dumps(result))
+    elif args.quiet:
+        print(f"accuracy {result['accuracy']:.2f} %")
+    say("\n".join(result_lines(result)))
+    if args.plot:
+        figures.plot_stream(result, args.plot)
+        say(f"figure written to {args.plot}")
+    return 0
+
+
+def check_model_path(path):
+    """Raise InputError when a model could not be written to `path`, or over another file."""
+    check_writable(path, (".npz",), "model")
+    if os.path.exists(path):
+        try:
+            model_file.load(path)
+        except InputError as error:
+            raise InputError(f"{error}; it is not replaced, choose another --save-model") from None
+
+
+def learner_for(args):
+    """The classifier that the flags describe, or the one in the file of --load-model."""
+    given = {flag: getattr(args, flag) for flag in OF_THE_LEARNER}
+    given = {flag: value for flag, value in given.items() if value is not None}
+    if args.load_model:
+        given |= {"seed": args.seed} if "seed" in args.given else {}
+        for name in given:
+            raise InputError(
+                f"{flag_of(name)} cannot be given with --load-model: the model has its own"
+            )
+        return OnlineClassifier.load(args.load_model, args.device)
+    parameters = {OF_THE_LEARNER[flag]: value for flag, value in given.items()}
+    return OnlineClassifier(seed=args.seed, device=args.device, **parameters)
+
+
+def label_list(dataset, numbers):
+    """Class numbers as the labels that the learner is given."""
+    return [dataset.labels[n] if dataset.labels else int(n) for n in numbers]
+
+
+def follow(learner, dataset, stop, quiet):
+    """Predict, then learn, batch after batch.
+
+    Returns
+    -------
+    bool ndarray of shape (n,)
+        For each sample of the stream, as far as it went, whether it was predicted.
+    """
+    count, size, done = len(dataset.y_train), learner.batch_size, 0
+    right = np.zeros(count, bool)
+    with progress_bar(count, " samples", quiet) as bar:
+        for start in range(0, count, size):
+            if stop():
+                break
+            part = slice(start, start + size)
+            x, labels = dataset.x_train[part], label_list(dataset, dataset.y_train[part])
+            if learner.network is not None:
+                predicted = learner.predict(x)
+                right[part] = [a == b for a, b in zip(predicted, labels, strict=True)]
+            learner.partial_fit(x, labels)
+            done = start + len(labels)
+            bar.update(len(labels))
+        else:
+            learner.flush()  # the last batch may not be full
+    return right[:done]
+
+
+def measure(learner, dataset, right, seconds):
+    """The result of a stream as JSON can hold it; accuracies in per cent."""
+    labels = label_list(dataset, dataset.y_test)
+    predicted = learner.predict(dataset.x_test)
+    correct = np.array([a == b for a, b in zip(predicted, labels, strict=True)])
+    bounds = np.linspace(0, right.size, min(WINDOWS, right.size) + 1).astype(int)
+    classes = np.unique(dataset.y_test)
+    return {
+        "experiment": "stream",
+        "dataset": dataset.name,
+        "digest": dataset.digest,
+        "settings": learner.settings,
+        "unused_units": learner.unused_units(),
+        "accuracy": 100 * float(correct.mean()),
+        "class_accuracy": {
+            dataset.label(c): 100 * float(correct[dataset.y_test == c].mean()) for c in classes
+        },
+        "untested": [dataset.label(c) for c in np.setdiff1d(dataset.y_train, classes)],
+        "online_accuracy": 100 * float(right.mean()),
+        "curve": [[int(b), 100 * float(right[a:b].mean())] for a, b in pairwise(bounds)],
+        "samples": int(right.size),
+        "seconds": seconds,
+    }
+
+
+def result_lines(result):
+    """What a person reads of a stream."""
+    width = len(f"{result['samples']:,}")
+    yield "test-then-train accuracy along the stream"
+    for end, accuracy in result["curve"]:
+        yield f"  to sample {end:{width},} {accuracy:6.1f} %  {'#' * round(accuracy / 2.5)}"
+    width = max(map(len, result["class_accuracy"]))
+    yield "accuracy of each class at the end, on the test samples"
+    for label, accuracy in result["class_accuracy"].items():
+        yield f"  {label:{width}} {accuracy:6.1f} %"
+    rate = result["samples"] / result["seconds"]
+    yield (
+        f"accuracy {result['accuracy']:.2f} % of all test samples, online "
+        f"{result['online_accuracy']:.2f} %, {result['samples']:,} samples in "
+        f"{result['seconds']:.1f} s ({rate:,.0f} a second)"
+    )
+    if result["untested"]:
+        shown = ", ".join(result["untested"][:8]) + ", ..." * (len(result["untested"]) > 8)
+        yield f"note: too few samples to test: {shown}"
+    for line in unused_lines(result["unused_units"]):
+        yield f"note: {line}"

@@ -1,0 +1,171 @@
+"""`--exp`: seeds one after the other in this process, or together on a device."""
+
+import json
+import os
+import sys
+from contextlib import nullcontext
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+
+from minipw import InputError
+from minipw.backend.arrays import array_module
+from minipw.backend.cuda import device_module, device_text
+from minipw.experiments import figures, run_text
+from minipw.experiments.store import Store, run_key
+from minipw.paper.released import PROTOCOLS, printed_accuracy, released_settings
+from minipw.progress import progress_bar
+from minipw.training.checkpoint import Checkpointer, Stopped, StopRequest, path_for
+from minipw.training.run import Run, train
+
+
+def experiment(args, settings, source, dataset, say):
+    """Do the runs, store and show them.
+
+    Parameters
+    ----------
+    args : namespace
+        seed, runs, out, plot, json, quiet.
+    settings : Settings
+    source : str
+        Where they came from.
+    dataset : Dataset
+    say : callable of str
+
+    Returns
+    -------
+    int
+        The exit status.
+    """
+    runs, beside = args.runs or 1, paper_number(settings)
+    state, records = Run(settings, args.seed, dataset, device_module(args.device)), []
+    say(run_text.settings_text(state, source, dataset.name))
+    with open_store(args, settings) as store, StopRequest() as stop:
+        seeds = range(args.seed, args.seed + runs)
+        find = partial(store.find, asdict(settings)) if store else lambda *_: None
+        found = {seed: find(seed, dataset.identity) for seed in seeds}
+        missing = [seed for seed in seeds if not found[seed]]
+        perform = together if args.device == "cuda" else one_by_one
+        outcomes = perform(args, state, missing, dataset, store, stop, say)
+        del state
+        for seed in seeds:
+            record = found[seed]
+            if record:
+                say(f"seed {seed}: found in {store.path}")
+            else:
+                try:
+                    record = next(outcomes)
+                except Stopped as stopped:
+                    print(f"interrupted at step {stopped}", file=sys.stderr)
+                    return 130
+            records.append(record)
+            if args.json:
+                print(json.dumps(record), flush=True)
+            if runs > 1:
+                say(f"seed {seed}: accuracy {record['accuracy']:.2f} %, {record['seconds']:.1f} s")
+            else:
+                say(run_text.result_text(record, beside))
+    if runs > 1 or args.quiet:
+        say(run_text.summary_text(records, beside), always=not args.json)
+    if args.plot:
+        figures.plot_run(records[0], run_text.title(settings, dataset.name), args.plot)
+        say(f"figure written to {args.plot}")
+    return 0
+
+
+def one_by_one(args, state, seeds, dataset, store, stop, say):
+    """Do the runs of seeds one after the other, on the CPU.
+
+    Parameters
+    ----------
+    state : Run
+        Of the command's first seed, before its first step.
+    seeds : list of int
+    store : Store or None
+
+    Yields
+    ------
+    dict
+        The record of each seed, stored.
+
+    Raises
+    ------
+    Stopped
+        With the step and what becomes of the run.
+    """
+    settings, steps = state.settings, state.total_steps
+    for seed in seeds:
+        ready = state if state and state.seed == seed else None
+        state = None
+        checkpointer = checkpointer_for(args, settings, seed, dataset, stop)
+        try:
+            with progress_bar(steps, " steps", args.quiet) as bar:
+                record = train(settings, seed, dataset, bar, checkpointer, ready)
+        except Stopped as stopped:
+            raise Stopped(f"{stopped}{checkpointer.advice}") from None
+        if store:
+            store.append(record)
+        yield record
+
+
+def together(args, state, seeds, dataset, store, stop, say):
+    """Do the runs of seeds on the device, as many at once as fit; see `one_by_one`.
+
+    Raises
+    ------
+    InputError
+        When a run failed; the records of the others are stored before.
+    """
+    from minipw.training.many_seeds import run_seeds, seeds_that_fit
+
+    settings, steps, xp = state.settings, state.total_steps, array_module(state.importance["head"])
+    count = min(seeds_that_fit(settings, dataset, xp), max(len(seeds), 1))
+    say(f"  device      {device_text()}; {count} run{'s' * (count > 1)} together")
+    ready = {state.seed: state}
+    state = None
+    new_bar = partial(progress_bar, steps, " steps", args.quiet)
+    try:
+        for done in run_seeds(settings, seeds, dataset, xp, count, new_bar, stop, ready):
+            records = [outcome for _, outcome in done if isinstance(outcome, dict)]
+            for record in records if store else ():
+                store.append(record)
+            for _, outcome in done:
+                if isinstance(outcome, InputError):
+                    raise outcome
+                yield outcome
+    except Stopped as stopped:
+        advice = "the same command does these runs again" if store else "nothing was saved"
+        raise Stopped(f"{stopped} of {count} runs; {advice}") from None
+
+
+def paper_number(settings):
+    """The paper's accuracy for the same cell, as text to print beside ours, or ""."""
+    cell = (settings.experiment, settings.dataset, settings.multi_head)
+    network = (settings.backbone, settings.head, settings.rule)
+    printed = printed_accuracy(*cell, *network, settings.batch_size)
+    released, _ = released_settings(*cell, *network)
+    same_stream = (settings.classes_per_task, settings.tasks, settings.epochs) == (
+        2,
+        10,
+        released["epochs"],
+    )
+    if printed is None or not same_stream or settings.blur:
+        return ""
+    released |= PROTOCOLS["released"]
+    same = all(getattr(settings, name) == value for name, value in released.items())
+    return f"   (paper{'' if same else ', with its own settings'}: {printed:g} %)"
+
+
+def checkpointer_for(args, settings, seed, dataset, stop):
+    """What saves a run when it is interrupted, if there is a folder for it."""
+    key = run_key(asdict(settings), seed, dataset.identity)
+    path = path_for(os.path.join(args.out, "checkpoints"), key) if args.out else None
+    return Checkpointer(path, key, stop)
+
+
+def open_store(args, settings):
+    """The store under --out for runs like these, or a context of None."""
+    if not args.out:
+        return nullcontext()
+    name = f"{settings.experiment}-{Path(settings.dataset).stem}.jsonl"
+    return Store(Path(args.out) / name)

@@ -1,0 +1,6 @@
+"""Data sets: find, download, verify, read; a user's own files."""
+
+from minipw.datasets.catalog import load
+from minipw.datasets.dataset import Dataset
+
+__all__ = ["Dataset", "load"]

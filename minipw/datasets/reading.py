@@ -1,0 +1,53 @@
+"""Opening a data file, and naming in one line what is wrong with it."""
+
+import contextlib
+import gzip
+
+from minipw import InputError
+
+LONGEST = 1 << 26
+"""Bytes read of one file; the longest published one has 47,040,016."""
+
+REPLACE = "replace it with the published file"
+NUMBERS = "save numbers alone, the classes as 0, 1, 2, ..."
+SAVE = "save x_train, y_train, x_test and y_test with numpy.savez"
+
+
+def require(condition, where, fault, remedy=REPLACE):
+    """Raise the InputError "where: fault; remedy" unless the condition holds."""
+    if not condition:
+        raise InputError(f"{where}: {fault}; {remedy}".replace("\n", " "))
+
+
+@contextlib.contextmanager
+def reading(where):
+    """Turn whatever goes wrong while a file is read into an InputError."""
+    try:
+        yield
+    except (InputError, MemoryError):
+        raise
+    except UnicodeDecodeError:
+        require(False, where, "is not UTF-8 text", "save it as UTF-8")
+    except EOFError:
+        require(False, where, "ends early: truncated download", "replace the file")
+    except Exception as error:  # zlib, tarfile, zipfile and numpy raise a dozen types on damage
+        if isinstance(error, OSError) and error.errno:  # gzip's own OSError has no number
+            fault = f"cannot be read: {error.strerror}"
+            require(False, where, fault, "check the path and its permissions")
+        objects = "Object arrays" in str(error)  # numpy's words for what needs pickle
+        require(not objects, where, "holds Python objects", NUMBERS)
+        fault = f"is corrupt ({type(error).__name__}: {error})"
+        require(False, where, fault, "replace the file")
+
+
+def read_bytes(path):
+    """Bytes of a file, inflated if they are gzip, at most LONGEST + 1 of them."""
+    parts, room = [], LONGEST + 1
+    with reading(path), open(path, "rb") as raw:
+        is_gzip = raw.read(2) == b"\x1f\x8b"
+        raw.seek(0)
+        with gzip.GzipFile(fileobj=raw) if is_gzip else raw as file:
+            while room and (part := file.read(min(room, 1 << 20))):
+                parts.append(part)
+                room -= len(part)
+    return b"".join(parts)

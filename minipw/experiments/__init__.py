@@ -1,0 +1,1 @@
+"""Many runs: the store, the workers, the paper's tables and figures, tuning."""

@@ -1,0 +1,179 @@
+"""Figures, drawn with matplotlib, which is only needed here."""
+
+import os
+
+from minipw import InputError
+from minipw.files import check_writable
+from minipw.paper.cells import CURVES
+from minipw.training.run import CURVE_SAMPLES
+
+FIGURE_FORMATS = (".png", ".svg", ".pdf")
+COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00")
+"""Colours that people with any colour vision tell apart (Okabe & Ito)."""
+MARKERS = "osD^v"
+MOST_TICKS = 15
+"""Numbers of tasks that an axis has room for."""
+
+
+def pyplot():
+    """matplotlib.pyplot on the Agg canvas, which needs no screen.
+
+    Raises
+    ------
+    InputError
+        When matplotlib is not installed.
+    """
+    try:
+        import matplotlib
+    except ImportError:
+        raise InputError(
+            'a figure needs matplotlib: pip install "minipw[plot]" (from a checkout: .[plot])'
+        ) from None
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    return plt
+
+
+def check_figure(path):
+    """Raise InputError when a figure could not be written to `path` later."""
+    pyplot()
+    check_writable(path, FIGURE_FORMATS, "figure")
+
+
+def plot_run(record, heading, path):
+    """Accuracy over the stream and the accuracy matrix of one run, as a picture.
+
+    Parameters
+    ----------
+    record : dict from `train.run`
+    heading : str
+    path : str ending in .png, .svg or .pdf
+    """
+    plt = pyplot()
+    matrix = record["accuracy_matrix"]
+    tasks = len(matrix[0])
+    figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4.6), layout="constrained")
+    figure.suptitle(plain(heading))
+
+    learned = range(1, tasks + 1)
+    seen = [sum(matrix[t][:t]) / t for t in learned]
+    left.plot(learned, seen, "o-", color=COLORS[0], label="mean of the tasks seen so far")
+    first = [matrix[t][0] for t in learned]
+    left.plot(learned, first, "s--", color=COLORS[1], label="first task")
+    low = min(90, 10 * int(min(seen + first) // 10))  # a line may start anywhere, unlike a bar
+    left.set(xlabel="tasks learned", ylabel="test accuracy (%)", ylim=(low, 100.5))
+    every = -(-tasks // MOST_TICKS)  # no more numbers than fit
+    left.set_xticks(learned[::every])
+    left.grid(alpha=0.3)
+    left.legend()
+
+    shown = right.imshow(matrix, vmin=0, vmax=100, cmap="cividis", aspect="auto")
+    right.set(xlabel="tested on task", ylabel="tasks learned", title="accuracy matrix")
+    right.set_xticks(range(0, tasks, every), learned[::every])
+    right.set_yticks(range(0, tasks + 1, every))
+    for t, row in enumerate(matrix if tasks <= MOST_TICKS else ()):
+        for j, value in enumerate(row):
+            color = "white" if value < 50 else "black"
+            right.text(j, t, f"{value:.0f}", ha="center", va="center", color=color, fontsize=8)
+    figure.colorbar(shown, ax=right, label="test accuracy (%)")
+    save(plt, figure, [path])
+
+
+def plot_stream(result, path):
+    """Accuracy along one's own stream and that of each class at its end.
+
+    Parameters
+    ----------
+    result : dict from `stream.measure`
+    path : str ending in .png, .svg or .pdf
+    """
+    plt = pyplot()
+    figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4.6), layout="constrained")
+    figure.suptitle(plain(f"{os.path.basename(result['dataset'])}, one pass in its own order"))
+    ends, accuracies = zip(*result["curve"], strict=True)
+    left.step([0, *ends], [accuracies[0], *accuracies], color=COLORS[0])
+    left.set(xlabel="samples learned", ylabel="test-then-train accuracy (%)", ylim=(0, 102))
+    left.grid(alpha=0.3)
+    labels, values = zip(*result["class_accuracy"].items(), strict=True)
+    right.barh(range(len(labels)), values, color=COLORS[0])
+    right.set(xlabel="accuracy at the end, on test samples (%)", ylabel="class", xlim=(0, 102))
+    shown = range(0, len(labels), -(-len(labels) // 25))  # no more names than fit
+    right.set_yticks(shown, [plain(labels[n]) for n in shown])
+    right.invert_yaxis()
+    right.grid(axis="x", alpha=0.3)
+    save(plt, figure, [path])
+
+
+def plain(text):
+    """A text in which matplotlib reads no formula."""
+    return text.replace("$", r"\$")
+
+
+def save(plt, figure, paths):
+    """Write a figure under each of the paths and let it go."""
+    try:
+        for path in paths:
+            figure.savefig(path, dpi=150)
+    except (OSError, ValueError) as error:
+        raise InputError(f"cannot write the figure {path}: {error}") from None
+    finally:
+        plt.close(figure)
+
+
+def plot_sparsity(lines, paths):
+    """Accuracy over the density of active units, one run a point.
+
+    Parameters
+    ----------
+    lines : dict of str to list of (density, accuracy)
+        Density a fraction, accuracy per cent; by the label of the line.
+    paths : list of str
+    """
+    plt = pyplot()
+    figure, axes = plt.subplots(figsize=(7, 4.4), layout="constrained")
+    for (label, points), color, marker in zip(lines.items(), COLORS, MARKERS, strict=False):
+        x, y = zip(*sorted(points), strict=True)
+        axes.plot([100 * d for d in x], y, marker=marker, ms=3.5, color=color, label=label)
+    axes.set(
+        xlabel="density: units that k-WTA keeps (%)",
+        ylabel="test accuracy (%)",
+        title="Split MNIST, single-head",
+    )
+    axes.grid(alpha=0.3)
+    axes.legend()
+    save(plt, figure, paths)
+
+
+def plot_curves(curves, paths):
+    """Accuracy along the permuted stream: all tasks so far, and tasks 1, 4 and 8.
+
+    Parameters
+    ----------
+    curves : dict of str to (steps a task, list of [step, accuracies of the tasks so far])
+        By a key of `CURVES`.
+    paths : list of str
+    """
+    plt = pyplot()
+    figure, (left, right) = plt.subplots(1, 2, figsize=(12, 5.2), layout="constrained")
+    names = [name for name in CURVES if name in curves]
+    for name, color in zip(names, COLORS, strict=False):
+        per_task, curve = curves[name]
+        steps = [step / per_task for step, _ in curve]
+        left.plot(steps, [sum(row) / len(row) for _, row in curve], color=color, lw=1.4, label=name)
+        if name not in ("pairwise Adagrad", "k-WTA fc Adagrad"):
+            continue
+        for task, style in ((1, "-"), (4, "--"), (8, ":")):
+            points = [(step / per_task, row[task - 1]) for step, row in curve if len(row) >= task]
+            if points:
+                x, y = zip(*points, strict=True)
+                right.plot(x, y, style, color=color, lw=1.4, label=f"{name}, task {task}")
+    figure.suptitle(f"Permuted MNIST, tested on {CURVE_SAMPLES:,} images a task", fontsize=10)
+    left.set(title="A  all tasks so far", ylim=(40, 100))
+    right.set(title="B  tasks 1, 4 and 8", ylim=(85, 100))
+    for axes in (left, right):
+        axes.set(xlabel="tasks of the stream", ylabel="test accuracy (%)")
+        axes.grid(alpha=0.3)
+        below = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.14), "ncols": 2}
+        axes.legend(fontsize=8, frameon=False, **below)
+    save(plt, figure, paths)

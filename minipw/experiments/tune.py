@@ -1,0 +1,177 @@
+"""`--tune`: learning rate and density chosen on held-out training data.
+
+The test set is not touched: a tenth of the training samples of every class is held
+out, the rest is the stream, and the final accuracy on the held-out tenth decides.
+"""
+
+import os
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import numpy as np
+
+from minipw import InputError
+from minipw.experiments.run_times import duration
+from minipw.experiments.schedule import open_lanes, run_items
+from minipw.experiments.store import Store, core_seconds
+from minipw.experiments.workers import Item
+from minipw.paper.released import table
+from minipw.training.metrics import mean_and_interval
+from minipw.training.settings import NOT_IN_FILES
+from minipw.training.streams import tasks_for
+
+HELD_OUT = 0.1
+
+
+def released_grid(settings):
+    """The learning rates and densities that occur in the released settings.
+
+    For the same head and head mode and, where it has any, the same kind of stream.
+
+    Returns
+    -------
+    learning_rates, densities : list of float, ascending
+    """
+    mode = "multi" if settings.multi_head else "single"
+    rows = [
+        row
+        for row in table("hyperparameters")
+        if row["head"] == settings.head and row["head_mode"] == mode
+    ]
+    rows = [row for row in rows if row["experiment"].startswith(settings.experiment)] or rows
+    return tuple(
+        sorted({float(row[key]) for row in rows})
+        for key in ("effective_learning_rate", "kwta_density")
+    )
+
+
+def fitting_densities(settings, densities, dataset):
+    """Those densities that leave winners and losers among the network's units."""
+    found, reason = [], None
+    for density in densities:
+        try:
+            _ = replace(settings, density=density).architecture(dataset).winners
+            found.append(density)
+        except InputError as error:
+            reason = error
+    if not found:
+        raise reason
+    return found
+
+
+def tune(settings, dataset, args, say):
+    """Run every point of the grid and choose the one with the best held-out accuracy.
+
+    Parameters
+    ----------
+    settings : Settings
+        What is not searched.
+    dataset : Dataset
+    args : namespace
+        runs, out, workers, cluster, quiet, learning_rates, densities, data_dir, dataset.
+    say : callable of str
+
+    Returns
+    -------
+    dict
+        The chosen settings, as `--settings` reads them, or None when interrupted.
+    """
+    rates, densities = released_grid(settings)
+    densities = args.densities or fitting_densities(settings, densities, dataset)
+    rates, densities = sorted(set(args.learning_rates or rates)), sorted(set(densities))
+    points = [
+        replace(settings, learning_rate=rate, density=density, held_out=HELD_OUT)
+        for rate in rates
+        for density in densities
+    ]
+    for point in points:  # refuse what cannot be run before anything runs
+        _ = point.architecture(dataset).winners
+    tasks_for(points[0], dataset.hold_out(HELD_OUT), np.random.default_rng(0))
+    path = Path(args.out) / f"tune-{settings.experiment}-{Path(dataset.name).stem}.jsonl"
+    folder = os.path.abspath(os.path.join(args.out, "checkpoints"))
+    seeds = range(args.seed, args.seed + (args.runs or 1))
+    with Store(path) as store:
+        items = [
+            Item(point, seed, args.data_dir, folder, dataset.identity)
+            for point in points
+            for seed in seeds
+            if not store.find(asdict(point), seed, dataset.identity)
+        ]
+        say(f"{len(points)} settings, {len(items)} runs to do, held-out tenth of the training set")
+        lanes, on_stop = open_lanes(args, len(items))
+        failed, stopped = run_items(
+            items, lanes, on_stop, args.quiet, lambda item, record: store.append(record)
+        )
+        if stopped:
+            return None
+        found = {}
+        for point in points:
+            records = [store.find(asdict(point), seed, dataset.identity) for seed in seeds]
+            accuracies = [record["accuracy"] for record in records if record]
+            if accuracies:
+                found[point] = mean_and_interval(accuracies)
+        spent = sum(map(core_seconds, store.records))
+    if not found:
+        raise InputError(f"none of the {len(points)} settings could be run: see the messages above")
+    best, remarks = choose({p: mean for p, (mean, _, _) in found.items()}, rates, densities)
+    for line in (*grid_lines(found, rates, densities, best), *remarks):
+        say(line)
+    say(f"{duration(spent)} of one core; {len(failed)} runs failed")
+    chosen = {name: value for name, value in asdict(best).items() if value is not None}
+    return {name: value for name, value in chosen.items() if name not in NOT_IN_FILES}
+
+
+def choose(means, rates, densities):
+    """The best point of a grid and what there is to say about the choice.
+
+    Parameters
+    ----------
+    means : dict of Settings to float
+        Of the points that could be run.
+    rates, densities : list of float, ascending
+
+    Returns
+    -------
+    best : Settings
+        Of several that are equally good the one with the best neighbours.
+    remarks : list of str
+    """
+
+    def merit(point):
+        row, column = rates.index(point.learning_rate), densities.index(point.density)
+        near = [
+            mean
+            for other, mean in means.items()
+            if abs(rates.index(other.learning_rate) - row)
+            + abs(densities.index(other.density) - column)
+            <= 1
+        ]
+        return means[point], sum(near) / len(near)
+
+    best, remarks = max(means, key=merit), []
+    if (equal := sum(mean == means[best] for mean in means.values())) > 1:
+        remarks.append(
+            f"{equal} of {len(means)} settings are equally good, one with the best neighbours is "
+            "taken: more --runs tell them apart"
+        )
+    for flag, axis, value in (
+        ("--learning-rates", rates, best.learning_rate),
+        ("--densities", densities, best.density),
+    ):
+        if len(axis) > 1 and value in (axis[0], axis[-1]):
+            end = "lowest" if value == axis[0] else "highest"
+            remarks.append(f"{value:g} is the {end} of {flag}: others beyond it may be better")
+    return best, remarks
+
+
+def grid_lines(found, rates, densities, best):
+    """The search as a table: learning rates down, densities across, the best marked."""
+    means = {(p.learning_rate, p.density): mean for p, (mean, _, _) in found.items()}
+    yield "learning rate" + "".join(f"{density:>9g}" for density in densities) + "   density"
+    for rate in rates:
+        cells = []
+        for density in densities:
+            mean = means.get((rate, density))
+            mark = "*" if (rate, density) == (best.learning_rate, best.density) else " "
+            cells.append(f"{'-' if mean is None else f'{mean:.1f}':>8s}{mark}")
+        yield f"{rate:<13g}" + "".join(cells)

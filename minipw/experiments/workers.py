@@ -1,0 +1,189 @@
+"""Many runs at once: work items handed to executors, results to the caller."""
+
+import multiprocessing
+import os
+import signal
+import threading
+from concurrent.futures import BrokenExecutor, ProcessPoolExecutor
+from contextlib import contextmanager, nullcontext
+from dataclasses import asdict, dataclass
+from functools import cache
+
+from minipw.experiments.store import run_key
+from minipw.training.checkpoint import Checkpointer, Stopped, path_for
+from minipw.training.settings import Settings
+
+
+@dataclass(frozen=True)
+class Item:
+    """One run to do.
+
+    checkpoints : str or None
+        Folder for the checkpoints of unfinished runs, where the folder around it is there:
+        a machine of a cluster may not have it.
+    data : str or None
+        `Dataset.identity`, where it is more than the name.
+    """
+
+    settings: Settings
+    seed: int
+    data_dir: str | None = None
+    checkpoints: str | None = None
+    data: str | None = None
+
+    @property
+    def key(self):
+        """The key of its record in a store."""
+        return run_key(asdict(self.settings), self.seed, self.data or self.settings.dataset)
+
+
+class StopFlag:
+    """A flag that processes share, without a lock: one killed beside it blocks nobody."""
+
+    def __init__(self, context):
+        self.value = context.RawValue("b", 0)
+
+    def set(self):
+        """Raise the flag, for good."""
+        self.value.value = 1
+
+    def is_set(self):
+        """Whether it was raised."""
+        return bool(self.value.value)
+
+
+_stop_flag = None  # of this worker process, set by its parent
+_at_work = threading.Lock()  # held by this worker process during a run
+
+
+def prepare_worker(stop_flag, parent):
+    """Run once in every worker process: what tells it to stop."""
+    global _stop_flag
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides
+    _stop_flag = (stop_flag, parent)
+    threading.Thread(target=leave_with_parent, daemon=True).start()
+
+
+def leave_with_parent():
+    """End this worker process when its parent is gone and the run in progress is saved."""
+    multiprocessing.parent_process().join()
+    with _at_work:
+        os._exit(1)
+
+
+def should_stop():
+    """Whether the parent wants this worker to leave its run, or is gone."""
+    if _stop_flag is None:
+        return False
+    stop_flag, parent = _stop_flag
+    return stop_flag.is_set() or os.getppid() != parent
+
+
+@cache
+def dataset_of(name, data_dir, label=None):
+    """A data set, read once a process."""
+    from minipw import datasets
+
+    return datasets.load(name, data_dir=data_dir, label=label)
+
+
+def perform(item):
+    """Do one run; the function that workers call.
+
+    Returns
+    -------
+    dict
+        The record, or None when the worker was told to stop.
+    """
+    from minipw.backend.threads import keep_freed_memory
+    from minipw.training.run import train
+
+    keep_freed_memory()
+    kept = item.checkpoints and os.path.isdir(os.path.dirname(item.checkpoints) or ".")
+    path = path_for(item.checkpoints, item.key) if kept else None
+    checkpointer = Checkpointer(path, item.key, should_stop)
+    dataset = dataset_of(item.settings.dataset, item.data_dir, item.settings.label)
+    with _at_work if _stop_flag else nullcontext():
+        try:
+            return train(item.settings, item.seed, dataset, checkpointer=checkpointer)
+        except Stopped:
+            return None
+
+
+@contextmanager
+def interrupts_held():
+    """Hold Ctrl-C back within a with block, where the system can."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+class ProcessLane:
+    """One worker process that does one run at a time, and is replaced if it dies."""
+
+    def __init__(self, stop_flag):
+        self.stop_flag = stop_flag
+        self.renew()
+
+    def renew(self):
+        """Start over with a fresh process."""
+        self.executor = ProcessPoolExecutor(
+            1,
+            mp_context=multiprocessing.get_context("spawn"),
+            initializer=prepare_worker,
+            initargs=(self.stop_flag, os.getpid()),
+        )
+
+    def check(self):
+        """The process is here; one that died says so by its future."""
+
+    def submit(self, item):
+        """Begin a run; returns its future."""
+        # A process that starts now inherits the mask: Ctrl-C is the parent's alone.
+        with interrupts_held():
+            try:
+                return self.executor.submit(perform, item)
+            except BrokenExecutor:  # its process died between two runs
+                self.renew()
+                return self.executor.submit(perform, item)
+
+    def close(self):
+        """Wait for the process to leave; a run that it still does is saved first."""
+        self.stop_flag.set()
+        self.executor.shutdown(wait=True, cancel_futures=True)
+
+
+class SharedLane:
+    """A slot of an executor that others own, such as a cluster's.
+
+    Parameters
+    ----------
+    executor : concurrent.futures.Executor
+    on_close : callable
+    check : callable
+        Raises InputError when the executor is gone, with its runs.
+    """
+
+    def __init__(self, executor, on_close=lambda: None, check=lambda: None):
+        self.executor, self.close, self.check = executor, on_close, check
+
+    def renew(self):
+        """The executor replaces its workers itself."""
+
+    def submit(self, item):
+        """Begin a run; returns its future."""
+        self.check()
+        return self.executor.submit(perform, item)
+
+
+def process_lanes(count):
+    """`count` worker processes with one thread each, and the event that stops them."""
+    for library in ("OMP", "OPENBLAS", "MKL"):
+        os.environ[f"{library}_NUM_THREADS"] = "1"  # the processes inherit it
+    stop_flag = StopFlag(multiprocessing.get_context("spawn"))
+    return [ProcessLane(stop_flag) for _ in range(count)], stop_flag

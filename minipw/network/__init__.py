@@ -1,0 +1,6 @@
+"""A network from its description: architecture, first weights and pairs, passes, cost."""
+
+from minipw.network.architecture import Architecture
+from minipw.network.network import Network
+
+__all__ = ["Architecture", "Network"]

@@ -1,0 +1,137 @@
+"""The description of a network, and how its parameters and pairs are first drawn."""
+
+import math
+import re
+from dataclasses import dataclass
+
+import numpy as np
+
+from minipw import InputError, require_choice
+from minipw.nn.conv import same_padding
+
+CONVOLUTIONS = {
+    "cnn-s": [(7, 4, 64)],
+    "cnn-m": [(7, 4, 64), (5, 2, 128)],
+}
+"""(kernel, stride, filters) of each layer of the convolutional backbones."""
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """What a network is made of.
+
+    input_shape : tuple of int
+        Of one sample: (height, width, channels) or (features,).
+    classes : int
+    backbone : str
+        "mlp-WIDTH-DEPTH", "cnn-s" or "cnn-m".
+    head : {"pairwise", "fc"}
+    density : float in (0, 1), or None
+        Share of the units before the head that k-WTA is asked to keep. None leaves
+        k-WTA out.
+    pair_weights : int
+        Weights of the pairwise head before rounding down to a multiple of `classes`.
+    pairs : {"released", "distinct"}
+        See `sample_pairs`.
+    kwta_threshold : {"k", "k+1"}
+        With k = int(units * density): "k+1" subtracts the (k+1)-th largest and k units
+        win (the paper); "k" subtracts the k-th and k - 1 win (the released program).
+    gelu : {"tanh", "exact"}
+    """
+
+    input_shape: tuple
+    classes: int
+    backbone: str = "mlp-700-1"
+    head: str = "pairwise"
+    density: float | None = 0.15
+    pair_weights: int = 250_000
+    pairs: str = "released"
+    kwta_threshold: str = "k"
+    gelu: str = "tanh"
+
+    def __post_init__(self):
+        require_choice("head", self.head, ("pairwise", "fc"))
+        require_choice("pairs", self.pairs, ("released", "distinct"))
+        require_choice("k-WTA threshold", self.kwta_threshold, ("k", "k+1"))
+        require_choice("GELU", self.gelu, ("tanh", "exact"))
+
+    def layers(self):
+        """Name and parameter shape of each backbone layer, and convolution strides.
+
+        Returns
+        -------
+        list of (name, shape, stride)
+            stride is None for a dense layer.
+        """
+        layers = []
+        if self.backbone in CONVOLUTIONS:
+            if len(self.input_shape) != 3:
+                advice = "use backbone mlp-700-1"
+                if len(self.input_shape) == 2:
+                    advice = "add the axis of channels, x[..., None]"
+                raise InputError(
+                    f"backbone {self.backbone} needs images (height, width, channels), "
+                    f"the data has shape {self.input_shape}: {advice}"
+                )
+            channels = self.input_shape[-1]
+            for n, (kernel, stride, filters) in enumerate(CONVOLUTIONS[self.backbone]):
+                layers.append((f"conv{n}", (kernel, kernel, channels, filters), stride))
+                channels = filters
+            return layers
+        width, depth = parse_mlp(self.backbone)
+        fan_in = int(np.prod(self.input_shape))
+        for n in range(depth):
+            layers.append((f"dense{n}", (fan_in, width), None))
+            fan_in = width
+        return layers
+
+    @property
+    def units(self):
+        """H, the width of the layer before the head; a CNN's is its flattened size."""
+        name, shape, _ = self.layers()[-1]
+        if name.startswith("dense"):
+            return shape[-1]
+        height, width, _ = self.input_shape
+        for _, _, stride in self.layers():
+            height, width = (same_padding(size, 1, stride)[0] for size in (height, width))
+        return height * width * shape[-1]
+
+    @property
+    def winners(self):
+        """K, the units that stay active: all of them without k-WTA.
+
+        Raises
+        ------
+        InputError
+            When no unit would win, or a single one before a pairwise head, or none would lose.
+        """
+        if self.density is None:
+            return self.units
+        at_most_k = self.kwta_threshold == "k"
+        winners = int(self.units * self.density) - at_most_k
+        needed = 2 if self.head == "pairwise" else 1  # one winner forms no product
+        if not (0 < self.density < 1 and winners >= needed):
+            least = math.ceil(1e4 * (needed + at_most_k) / self.units)
+            while int(self.units * (least / 1e4)) < needed + at_most_k:
+                least += 1
+            advice = f"use a density from {least / 1e4:g} to below 1"
+            if least >= 1e4:
+                advice = "use a wider backbone"
+            left = "no loser" if self.density >= 1 else "no winner"
+            if self.density < 1 and winners == 1:
+                left = "a single winner, which forms no pair,"
+            raise InputError(
+                f"density {self.density:g} leaves {left} among {self.units} units: {advice}"
+            )
+        return winners
+
+
+def parse_mlp(backbone):
+    """Width and depth of "mlp-WIDTH-DEPTH"."""
+    match = re.fullmatch(r"mlp-([1-9]\d*)-([1-9]\d*)", backbone)
+    if match is None:
+        raise InputError(
+            f"unknown backbone {backbone!r}: use mlp-WIDTH-DEPTH with both at least 1 "
+            f"(mlp-700-1), {' or '.join(CONVOLUTIONS)}"
+        )
+    return int(match[1]), int(match[2])

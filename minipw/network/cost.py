@@ -1,0 +1,142 @@
+"""What a network costs: operations of a step, bytes of a run, and so how many fit."""
+
+import math
+
+import numpy as np
+
+from minipw.backend.memory import require_memory
+from minipw.backend.threads import THREADS
+from minipw.kernels.pairwise_sparse import AT_ONCE
+from minipw.network.head_implementation import (
+    EVALUATION_BATCH,
+    PRODUCTS_AT_ONCE,
+    ListedPairs,
+    MatrixPairs,
+    SparsePairs,
+    WinnerPairs,
+    expected_form,
+    products,
+    times_listed,
+)
+from minipw.nn.conv import same_padding
+
+SHARE = 0.8
+"""Of the free memory that is planned with; the rest is for what is not counted."""
+LARGEST_EVALUATION_BATCH = 10_000
+PRODUCT_BYTES = {WinnerPairs: 60, ListedPairs: 100}
+"""What forward and backward hold for a product of two units, roughly."""
+
+
+def require_host_memory(architecture, batch_size):
+    """Raise InputError when a network of this kind cannot be trained on this machine."""
+    require_memory(
+        host_bytes(architecture, batch_size),
+        f"{architecture.backbone} with {architecture.classes} outputs and inputs of shape "
+        f"{architecture.input_shape}; use a narrower backbone, fewer pair weights or a smaller "
+        "batch",
+    )
+
+
+def host_bytes(architecture, batch_size):
+    """Bytes that a network, its importance and its passes take on a CPU, roughly."""
+    parameters = sum(math.prod(shape) for _, shape, _ in architecture.layers())
+    # float32: weight, importance, two gradients; float64 twice while they are drawn.
+    size = 32 * parameters + 8 * batch_size * sample_values(architecture)
+    if architecture.head == "fc":
+        return size + 32 * architecture.units * architecture.classes
+    # A pair: weight, importance, two gradients, i, j, and what sorts them for the tables.
+    size += 180 * architecture.pair_weights
+    training, _ = expected_form(architecture, batch_size)
+    testing, _ = expected_form(architecture, EVALUATION_BATCH, forward_alone=True)
+    tested = min(
+        EVALUATION_BATCH * products(testing, architecture),
+        PRODUCTS_AT_ONCE,
+    )
+    passes = max(
+        PRODUCT_BYTES.get(training, 0) * batch_size * products(training, architecture),
+        PRODUCT_BYTES.get(testing, 0) * THREADS.count * tested,
+    )
+    return size + passes + sum(table_bytes(form, architecture) for form in {training, testing})
+
+
+def table_bytes(form, architecture):
+    """Bytes of what a form of the pairwise head keeps beside the pairs, roughly."""
+    units, classes = architecture.units, architecture.classes
+    if form is WinnerPairs:
+        return 6 * times_listed(architecture.pair_weights, units) * units**2
+    if form is MatrixPairs:
+        matrices = 2 + THREADS.count  # they, their triangles, and what each thread reads dw from
+        return 4 * matrices * classes * units**2
+    if form is SparsePairs:
+        return 4 * classes * units * (1 + THREADS.count * AT_ONCE)
+    return 0
+
+
+def sample_values(architecture, defining_form=False):
+    """Numbers that a forward pass holds for one sample, roughly.
+
+    defining_form : bool
+        The products of all pairs are held, as without a kernel for the head.
+    """
+    height, width = (*architecture.input_shape, 1)[:2]
+    values = math.prod(architecture.input_shape)
+    for _, shape, stride in architecture.layers():
+        places = 1
+        if stride is not None:
+            height, width = (same_padding(size, 1, stride)[0] for size in (height, width))
+            places = height * width
+            values += places * shape[0] * shape[1] * shape[2]  # the patches
+        values += 3 * places * shape[-1]  # before GELU, after it, and its factor
+    values += 3 * architecture.units
+    if architecture.head == "pairwise":
+        if defining_form:
+            return values + 5 * architecture.pair_weights
+        values += architecture.units * architecture.classes
+    return values
+
+
+def run_bytes(architecture, settings):
+    """Bytes that one of several stacked runs takes in training, roughly.
+
+    Parameters, importance, the copies of both from the start of a stretch, gradients, and
+    a forward and a backward pass; of a pairwise head the index of the pairs, twice.
+    """
+    gradients = 2 if settings.rule == "s-mas" else 1
+    pairs, head = 0, architecture.units * architecture.classes
+    if architecture.head == "pairwise":
+        pairs = head = architecture.pair_weights
+    parameters = head + sum(math.prod(shape) for _, shape, _ in architecture.layers())
+    samples = settings.batch_size * (1 + gradients)
+    numbers = (5 + gradients) * parameters + samples * sample_values(architecture)
+    return 4 * numbers + 32 * pairs
+
+
+def runs_that_fit(free, data, run):
+    """R, at least 1, for so many free bytes, bytes of data and bytes a run."""
+    return max(1, int((SHARE * free - data) / run))
+
+
+def evaluation_batch(free, architecture, defining_form=False):
+    """Test images to work on at once, at least 1, for so many free bytes."""
+    sample = 4 * sample_values(architecture, defining_form)
+    return max(1, min(LARGEST_EVALUATION_BATCH, int(SHARE * free / 2 / sample)))
+
+
+def step_operations(architecture, batch_size, rule):
+    """Floating point operations of a step's matrix products.
+
+    Per layer: forward, weight gradient and, but for the first layer, input gradient.
+    S-MAS has the gradients twice. A pairwise head has no matrix product.
+    """
+    height, width = (*architecture.input_shape, 1)[:2]
+    products = []  # multiply-adds of one product, layer by layer
+    for _, shape, stride in architecture.layers():
+        rows = batch_size
+        if stride is not None:
+            height, width = (same_padding(size, 1, stride)[0] for size in (height, width))
+            rows *= height * width
+        products.append(rows * int(np.prod(shape)))
+    if architecture.head == "fc":
+        products.append(batch_size * architecture.units * architecture.classes)
+    backward = 2 if rule == "s-mas" else 1
+    return sum(2 * p * (1 + backward * (1 + (n > 0))) for n, p in enumerate(products))

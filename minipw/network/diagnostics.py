@@ -1,0 +1,108 @@
+"""What went wrong in a network: values that are not finite, units that do nothing."""
+
+import numpy as np
+
+from minipw.backend.arrays import array_module, to_host
+from minipw.kernels.pairwise_cpu import used_units
+
+UNSCALED = 1e4
+"""Inputs beyond this are taken as the reason why values are not finite."""
+
+
+def first_nonfinite_layer(network, x):
+    """Name of the first parameter whose layer gives values that are not finite.
+
+    Parameters
+    ----------
+    network : Network
+    x : ndarray of shape (B, *input_shape), finite
+    """
+    xp = array_module(x)
+    with np.errstate(over="ignore", invalid="ignore"):
+        _, caches = network.forward(x)
+    for (name, *_), (_, gelu_cache) in zip(network.layers, caches, strict=False):
+        if not xp.isfinite(gelu_cache[0]).all():  # the layer's output before its GELU
+            return name
+    return "head"
+
+
+def message(what, network, x, step, rule):
+    """What is not finite, where it comes from and what to do.
+
+    Parameters
+    ----------
+    what : str
+        "the loss is"
+    network, x : as in `first_nonfinite_layer`
+    step : int
+        From 1.
+    rule : Rule
+        In use.
+    """
+    layer = first_nonfinite_layer(network, x)
+    smaller = f"begin again with a smaller learning_rate ({rule.learning_rate / 10:g})"
+    return f"{what} not finite at step {step}, first in layer {layer}: {advice(x, smaller)}"
+
+
+def advice(x, otherwise):
+    """What to do about it: to scale inputs x that are large, else what `otherwise` says."""
+    largest = float(abs(x).max())
+    if largest > UNSCALED:
+        return f"the inputs reach {largest:.2g}: scale them, to a deviation of 1 or so"
+    return otherwise
+
+
+def nonfinite_parameter(network):
+    """Name of the first parameter with a value that is not finite, or None."""
+    for name, value in network.parameters.items():
+        if not array_module(value).isfinite(value).all():
+            return name
+    return None
+
+
+def unused_units(network, importance, rule):
+    """Count the units that never won and those that no output reads.
+
+    Parameters
+    ----------
+    network : Network
+    importance : dict of str to ndarray
+    rule : Rule
+        That the network was trained by.
+
+    Returns
+    -------
+    dict
+        "units": H. "unread": those that no pair joins to an output. "never_won": those of
+        the others whose weights have no importance, since no step changed them (with
+        convolutions: those of whole filters); None for SGD and lambda 0, which keep none. A unit
+        that was k-WTA's threshold has a gradient, as if it had won.
+    """
+    units, pairs = network.architecture.units, network.pairs
+    read = np.ones(units, bool)
+    if pairs is not None:
+        read[:] = False
+        read[used_units(to_host(pairs.i), to_host(pairs.j), units)] = True
+    name, shape, _ = network.layers[-1]
+    changed = to_host(importance[name]).reshape(-1, shape[-1]).any(0)
+    keeps_none = rule.name == "sgd" or rule.importance_lambda == 0
+    idle = read & ~np.tile(changed, units // shape[-1])  # the filter is the last axis
+    return {
+        "units": units,
+        "never_won": None if keeps_none else int(idle.sum()),
+        "unread": int((~read).sum()),
+    }
+
+
+def unused_lines(unused):
+    """What to say of them, a str each, when they are over a tenth of the units.
+
+    unused : dict from `unused_units`, or None where a record has none
+    """
+    if unused is None:
+        return
+    units = unused["units"]
+    if 10 * unused["unread"] > units:
+        yield f"{unused['unread']} of {units} units before the head are in no pair"
+    if 10 * (unused["never_won"] or 0) > units:
+        yield f"{unused['never_won']} of {units} units before the head never won"

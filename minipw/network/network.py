@@ -1,0 +1,267 @@
+"""A network from a description: parameters, forward, backward, prediction.
+
+    backbone (dense or convolution, then GELU, once a layer) -> k-WTA -> head
+
+The head is dense ("fc") or pairwise. There are no biases (section 4.1.2).
+"""
+
+import numpy as np
+
+from minipw.backend.arrays import array_module, to_device
+from minipw.backend.sparse_gradient import Columns, add_gradients
+from minipw.backend.threads import THREADS
+from minipw.network.head_implementation import evaluation_batch, stacked, with_forms
+from minipw.network.initialization import PAIRWISE_STD, he_normal, sample_pairs
+from minipw.nn.conv import conv2d_backward, conv2d_forward
+from minipw.nn.dense import dense_backward, dense_forward
+from minipw.nn.gelu import gelu_backward, gelu_forward
+from minipw.nn.kwta import kwta_backward, kwta_forward
+from minipw.nn.loss import (
+    output_norm_backward,
+    output_norm_forward,
+    softmax_cross_entropy_backward,
+    softmax_cross_entropy_forward,
+)
+from minipw.nn.pairwise import Pairs, pairwise_backward, pairwise_forward
+
+SMALLEST_SHARE = 16
+"""Samples of a batch that are worth a thread."""
+FEW_COLUMNS = 0.3
+"""Up to this share of columns with a gradient, only those are multiplied and updated."""
+
+
+class Network:
+    """Parameters of one network, or of R stacked ones, and its passes.
+
+    Attributes
+    ----------
+    architecture : Architecture
+    parameters : dict of str to ndarray
+        "dense0", ... of shape (..., D, H), "conv0", ... of shape (..., rows, columns,
+        channels, filters), "head" of shape (..., P) or (..., H, C).
+    pairs : Pairs or None
+        Those of the pairwise head, with the form that training uses.
+    evaluation_pairs : Pairs or None
+        The same pairs with the form that `logits` uses.
+    evaluation_batch : int or None
+        Samples that `logits` works on at once; None leaves it to `forms.evaluation_batch`.
+    """
+
+    def __init__(self, architecture, parameters, pairs=None, batch_size=64):
+        self.architecture = architecture
+        self.parameters = parameters
+        self.layers = architecture.layers()
+        self.winners = architecture.winners
+        self.approximate_gelu = architecture.gelu == "tanh"
+        self.evaluation_batch = None
+        self.pairs = self.evaluation_pairs = pairs
+        if pairs is not None:
+            xp = array_module(parameters["head"])
+            self.pairs, self.evaluation_pairs = with_forms(pairs, architecture, batch_size, xp)
+
+    @classmethod
+    def create(cls, architecture, weights_rng, pairs_rng, dtype=np.float32, batch_size=64, xp=np):
+        """A network with the initial parameters of appendix B.
+
+        Parameters
+        ----------
+        architecture : Architecture
+        weights_rng, pairs_rng : numpy.random.Generator
+        dtype : float32, or float64 for gradient checks
+        batch_size : int
+            Of the training steps; the fastest form of the head depends on it.
+        xp : module
+            numpy or cupy. What is drawn on the host is the same for both.
+        """
+        units, classes = architecture.units, architecture.classes
+        _ = architecture.winners  # refuse a bad density before anything is drawn
+        parameters = {
+            name: he_normal(weights_rng, shape, dtype) for name, shape, _ in architecture.layers()
+        }
+        pairs = None
+        if architecture.head == "pairwise":
+            i, j = sample_pairs(
+                pairs_rng, units, architecture.pair_weights, classes, architecture.pairs
+            )
+            pairs = Pairs(i, j, classes)
+            parameters["head"] = (PAIRWISE_STD * weights_rng.standard_normal(i.size)).astype(dtype)
+        else:
+            parameters["head"] = he_normal(weights_rng, (units, classes), dtype)
+        parameters = {name: to_device(xp, value) for name, value in parameters.items()}
+        return cls(architecture, parameters, pairs, batch_size)
+
+    @classmethod
+    def stack(cls, networks):
+        """R networks of one architecture as one with a leading axis R."""
+        first = networks[0]
+        xp = array_module(first.parameters["head"])
+        parameters = {
+            name: xp.stack([network.parameters[name] for network in networks])
+            for name in first.parameters
+        }
+        pairs = None
+        if first.pairs is not None:
+            pairs = stacked([network.pairs for network in networks], xp)
+        return cls(first.architecture, parameters, pairs)
+
+    @property
+    def parameter_count(self):
+        """Trainable weights, of all stacked runs together."""
+        return sum(value.size for value in self.parameters.values())
+
+    def forward(self, x, gradient=True):
+        """Logits of a batch.
+
+        Parameters
+        ----------
+        x : ndarray of shape (..., B, *input_shape)
+        gradient : bool
+            False when no backward will follow.
+
+        Returns
+        -------
+        logits : ndarray of shape (..., B, C)
+        caches : list
+            What `backward` needs.
+        """
+        lead = x.shape[: x.ndim - len(self.architecture.input_shape)]
+        if self.layers[0][2] is None:
+            x = x.reshape(*lead, -1)  # (..., B, D)
+        caches = []
+        for name, _, stride in self.layers:
+            w = self.parameters[name]
+            x, cache = dense_forward(x, w) if stride is None else conv2d_forward(x, w, stride)
+            x, gelu_cache = gelu_forward(x, self.approximate_gelu)
+            caches.append((cache, gelu_cache))
+        x = x.reshape(*lead, -1)  # (..., B, H)
+        kwta_cache = None
+        if self.architecture.density is not None:
+            x, kwta_cache = kwta_forward(x, self.winners)
+        w = self.parameters["head"]
+        if self.pairs is None:
+            logits, head_cache = dense_forward(x, w)
+        else:
+            pairs = self.pairs if gradient else self.evaluation_pairs
+            logits, head_cache = pairwise_forward(x, w, pairs, gradient)
+        return logits, [*caches, kwta_cache, head_cache]
+
+    def backward(self, dlogits, caches):
+        """Gradients of every parameter.
+
+        Parameters
+        ----------
+        dlogits : ndarray of shape (..., B, C)
+            One gradient, or several stacked on an axis in front of the forward's.
+        caches : list from `forward`
+
+        Returns
+        -------
+        dict of str to ndarray or Columns
+            In the names of `parameters`, with dlogits's axis in front.
+        """
+        *layer_caches, kwta_cache, head_cache = caches
+        gradients = {}
+        if self.pairs is None:
+            dx, gradients["head"] = dense_backward(dlogits, head_cache)
+        else:
+            dx, gradients["head"] = pairwise_backward(dlogits, head_cache)
+        if kwta_cache is not None:
+            dx = kwta_backward(dx, kwta_cache)  # (..., B, H)
+        if self.layers[-1][2] is not None:
+            dx = dx.reshape(*dx.shape[:-1], *layer_caches[-1][1][0].shape[-3:])
+        for n in reversed(range(len(self.layers))):
+            name, _, stride = self.layers[n]
+            cache, gelu_cache = layer_caches[n]
+            dx = gelu_backward(dx, gelu_cache)
+            if stride is None:
+                dx, gradients[name] = _dense_backward_where_nonzero(dx, cache, n > 0)
+            else:
+                dx, gradients[name] = conv2d_backward(dx, cache, n > 0)
+        return gradients
+
+    def loss_gradients(self, x, labels, rule, mask=None, masking="exclude"):
+        """One forward and one backward pass for a learning rule.
+
+        The threads of the process (`backend.THREADS`) share the batch.
+
+        Parameters
+        ----------
+        x : ndarray of shape (..., B, *input_shape)
+        labels : int ndarray of shape (..., B)
+        rule : Rule
+            S-MAS sends the gradients of the loss and of the output norm through
+            one backward pass, stacked.
+        mask, masking : as in `softmax_cross_entropy_forward`
+
+        Returns
+        -------
+        loss : ndarray of shape (...)
+        logits : ndarray of shape (..., B, C)
+        gradients : dict for `rules.update`
+        """
+        xp, lead = array_module(x), labels.ndim - 1
+        rows = (slice(None),) * lead
+        row_a_sample = mask is not None and mask.ndim > 1 and mask.shape[-2] == labels.shape[-1]
+
+        def work(share):
+            part = (*rows, share)
+            own = mask[..., share, :] if row_a_sample else mask
+            logits, caches = self.forward(x[part])
+            weight = (share.stop - share.start) / labels.shape[-1]
+            loss, gradients = self.gradients(
+                logits, caches, labels[part], rule, own, masking, weight
+            )
+            return loss, logits, gradients
+
+        parts = THREADS.map(work, THREADS.shares(labels.shape[-1], SMALLEST_SHARE))
+        loss, logits, gradients = parts[0]
+        for other_loss, _, others in parts[1:]:
+            loss = loss + other_loss
+            for name in gradients:
+                gradients[name] = add_gradients(gradients[name], others[name])
+        if len(parts) > 1:
+            logits = xp.concatenate([part[1] for part in parts], axis=-2)
+        return loss, logits, gradients
+
+    def gradients(self, logits, caches, labels, rule, mask=None, masking="exclude", weight=1.0):
+        """The second half of `loss_gradients`: loss and gradients from a forward pass.
+
+        weight : float in (0, 1]
+            Share of a batch that these samples are: factor of loss and gradients.
+        """
+        loss, loss_cache = softmax_cross_entropy_forward(logits, labels, mask, masking)
+        dlogits = softmax_cross_entropy_backward(loss_cache)
+        if rule.needs_output_norm:
+            _, norm_cache = output_norm_forward(logits, rule.smas_norm)
+            dlogits = array_module(logits).stack([dlogits, output_norm_backward(norm_cache)])
+        return loss * loss.dtype.type(weight), self.backward(dlogits * weight, caches)
+
+    def logits(self, x):
+        """Logits of any number of samples, at least one, in batches; no gradients.
+
+        Parameters
+        ----------
+        x : ndarray of shape (..., N, *input_shape)
+
+        Returns
+        -------
+        ndarray of shape (..., N, C)
+        """
+        axis = x.ndim - len(self.architecture.input_shape) - 1
+        rows = (slice(None),) * axis
+        size = self.evaluation_batch or evaluation_batch(self.evaluation_pairs, self.architecture)
+        batches = [slice(start, start + size) for start in range(0, x.shape[axis], size)]
+        parts = THREADS.map(lambda batch: self.forward(x[(*rows, batch)], False)[0], batches)
+        return array_module(x).concatenate(parts, axis=-2)
+
+
+def _dense_backward_where_nonzero(dy, cache, input_gradient):
+    """`dense_backward`, with dw as `Columns` when few units have a gradient at all."""
+    if dy.shape[-2] > 8 or array_module(dy) is not np:
+        return dense_backward(dy, cache, input_gradient)
+    index = np.flatnonzero((dy != 0).reshape(-1, dy.shape[-1]).any(0))
+    if index.size > FEW_COLUMNS * dy.shape[-1]:
+        return dense_backward(dy, cache, input_gradient)
+    x, w = cache
+    dx, dw = dense_backward(dy[..., index], (x, w[..., index]), input_gradient)
+    return dx, Columns(index, dw)

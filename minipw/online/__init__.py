@@ -1,0 +1,5 @@
+"""Classifiers for one's own stream, and their scikit-learn and River faces."""
+
+from minipw.online.classifier import OnlineClassifier
+
+__all__ = ["OnlineClassifier"]

@@ -1,0 +1,234 @@
+"""Networks whose outputs and inputs increase while they learn.
+
+Output c is a column: n pair weights, or H dense ones, and with them their importance.
+Its pairs and first weights follow from the seed and from c alone, so a class that comes
+later begins with the same ones as if it had been there from the start, and the columns
+before it stay as they are.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+
+from minipw import InputError
+from minipw.backend.arrays import array_module, to_device, to_host
+from minipw.kernels.pairwise_cpu import ListedPairs, WinnerPairs
+from minipw.kernels.pairwise_growing import GrowingPairs
+from minipw.network.architecture import Architecture
+from minipw.network.cost import require_host_memory
+from minipw.network.head_implementation import choose_form, times_listed
+from minipw.network.initialization import PAIRWISE_STD, he_normal, triangle_pair
+from minipw.network.network import Network
+from minipw.nn.pairwise import Pairs
+
+BACKBONE, PAIRS, HEAD, INPUTS = range(4)
+"""What a generator of the learner's seed is for."""
+SHARE_OF_PAIRS, LEAST_WEIGHTS, MOST_WEIGHTS = 10, 2_500, 25_000
+"""A class has a tenth of all pairs, so that ten classes share none, but not more than in the
+paper, and not so few that hardly any joins two winners."""
+
+
+def generator(seed, *purpose):
+    """The random generator of a seed for one purpose."""
+    return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=purpose))
+
+
+def pairs_a_class(units, wanted=None):
+    """n, the pair weights of each class.
+
+    Raises
+    ------
+    InputError
+        When more are wanted than there are pairs of different units.
+    """
+    exist = units * (units - 1) // 2
+    if exist == 0:
+        raise InputError("one unit before the head forms no pair: use a wider backbone")
+    if wanted is None:
+        share = min(exist // SHARE_OF_PAIRS, MOST_WEIGHTS)
+        return min(exist, max(share, LEAST_WEIGHTS))
+    if not 1 <= wanted <= exist:
+        raise InputError(
+            f"{wanted} pair weights a class: {units} units form {exist:,} pairs, use 1 to {exist}"
+        )
+    return wanted
+
+
+def describe(settings, shape, outputs):
+    """The architecture of a learner's network.
+
+    Parameters
+    ----------
+    settings : dict of str
+        The constructor parameters of `OnlineClassifier`.
+    shape : tuple of int
+        Of a sample.
+    outputs : int
+        At least 1.
+    """
+    shared = ("backbone", "head", "density", "kwta_threshold", "gelu")
+    architecture = Architecture(
+        shape, outputs, pairs="distinct", **{name: settings[name] for name in shared}
+    )
+    if architecture.head == "fc":
+        return architecture
+    count = pairs_a_class(architecture.units, settings["pair_weights_per_class"])
+    return replace(architecture, pair_weights=count * outputs)
+
+
+def draw_pairs(seed, units, count, classes):
+    """The pairs of some classes.
+
+    All pairs that exist are shuffled once; each class takes the next `count` of them, in a
+    circle. No class has a pair twice, and no two share one until all are used.
+
+    Parameters
+    ----------
+    seed, units, count : int
+    classes : range
+
+    Returns
+    -------
+    i, j : int64 ndarray of shape (count, len(classes)), i > j
+        Sorted by (j, i) within each class.
+    """
+    exist = units * (units - 1) // 2
+    order = np.arange(exist, dtype=np.uint32 if exist < 2**32 else np.uint64)
+    generator(seed, PAIRS).shuffle(order)
+    place = np.arange(classes.start * count, classes.stop * count) % exist
+    i, j = triangle_pair(order[place].astype(np.int64).reshape(-1, count))
+    key = np.sort(j * units + i, axis=1).T
+    return key % units, key // units
+
+
+def draw_head(seed, rows, pairwise, classes):
+    """The first weights of some classes: float32 ndarray of shape (rows, len(classes))."""
+    columns = []
+    for c in classes:
+        rng = generator(seed, HEAD, c)
+        columns.append(
+            PAIRWISE_STD * rng.standard_normal((rows, 1))
+            if pairwise
+            else he_normal(rng, (rows, 1), np.float32)
+        )
+    return np.concatenate(columns, axis=1).astype(np.float32)
+
+
+def create(architecture, seed, batch_size):
+    """A network with the first `architecture.classes` outputs.
+
+    Parameters
+    ----------
+    architecture : Architecture
+        Its `pair_weights` are those of all classes together.
+    seed, batch_size : int
+    """
+    require_host_memory(architecture, batch_size)
+    rng = generator(seed, BACKBONE)
+    parameters = {
+        name: he_normal(rng, shape, np.float32) for name, shape, _ in architecture.layers()
+    }
+    return _with_head(architecture, parameters, None, seed, batch_size)
+
+
+def add_outputs(network, importance, count, seed, batch_size):
+    """The network with `count` more outputs; the others are as before.
+
+    Parameters
+    ----------
+    network : Network
+    importance : dict of str to ndarray
+        That of the head gets the new columns, 0.
+    count, seed, batch_size : int
+    """
+    before = network.architecture
+    classes = before.classes + count
+    weights = before.pair_weights // before.classes * classes
+    architecture = replace(before, classes=classes, pair_weights=weights)
+    require_host_memory(architecture, batch_size)
+    grown = _with_head(architecture, network.parameters, network, seed, batch_size)
+    old = importance["head"].reshape(-1, before.classes)
+    new = np.concatenate([old, np.zeros((len(old), count), old.dtype)], axis=1)
+    importance["head"] = new.reshape(grown.parameters["head"].shape)
+    return grown
+
+
+def _with_head(architecture, parameters, before, seed, batch_size):
+    """A network whose head has the columns of the network `before`, then drawn ones."""
+    pairwise, classes = architecture.head == "pairwise", architecture.classes
+    rows = architecture.pair_weights // classes if pairwise else architecture.units
+    drawn = range(before.architecture.classes if before is not None else 0, classes)
+    columns = [draw_head(seed, rows, pairwise, drawn)]
+    if before is not None:
+        columns.insert(0, before.parameters["head"].reshape(rows, -1))
+    head = np.concatenate(columns, axis=1)
+    if not pairwise:
+        return Network(architecture, {**parameters, "head": head})
+    i, j = draw_pairs(seed, architecture.units, rows, drawn)
+    if before is not None:
+        i = np.concatenate([before.pairs.i.reshape(rows, -1), i], axis=1)
+        j = np.concatenate([before.pairs.j.reshape(rows, -1), j], axis=1)
+    parameters = {**parameters, "head": head.reshape(-1)}
+    form = before.pairs.form if before is not None else None
+    return assemble(architecture, parameters, i.reshape(-1), j.reshape(-1), batch_size, form)
+
+
+def assemble(architecture, parameters, i, j, batch_size, before=None):
+    """A network from its parts.
+
+    Its form adds the products of a class up in the same order however many classes there
+    are: the old outputs do not change in a bit when the head grows.
+
+    before : object or None
+        The form for the first of the outputs.
+    """
+    network = Network(architecture, parameters)
+    if i is None:
+        return network
+    units, classes = architecture.units, architecture.classes
+    sizes = (classes, units, architecture.winners)
+    repeats = times_listed(i.size, units)  # `draw_pairs` goes in a circle
+    chosen = choose_form(i, j, *sizes, batch_size, repeats=repeats)
+    few = architecture.winners**2 * repeats < 2 * i.size
+    if chosen is WinnerPairs or (chosen is not ListedPairs and few):
+        before = before if isinstance(before, GrowingPairs) else None
+        form = GrowingPairs(i, j, classes, units, before)
+    else:
+        form = ListedPairs(i, j, classes, units)
+    network.pairs = Pairs(i, j, classes, form)
+    network.evaluation_pairs = network.pairs
+    return network
+
+
+def moved(network, importance, xp, batch_size):
+    """A network and its importance with the arrays of the module `xp`, numpy or cupy.
+
+    Networks grow on the host; each place has its own form of the pairwise head.
+    """
+    if array_module(network.parameters["head"]) is xp:
+        return network, importance
+    architecture, pairs = network.architecture, network.pairs
+    parameters = {name: to_device(xp, to_host(w)) for name, w in network.parameters.items()}
+    importance = {name: to_device(xp, to_host(omega)) for name, omega in importance.items()}
+    i, j = (None, None) if pairs is None else (to_host(pairs.i), to_host(pairs.j))
+    if xp is np or pairs is None:
+        return assemble(architecture, parameters, i, j, batch_size), importance
+    return Network(architecture, parameters, Pairs(i, j, pairs.classes), batch_size), importance
+
+
+def add_inputs(network, importance, count, seed):
+    """The network of a dense backbone with `count` more inputs; at 0 they change nothing."""
+    before = network.architecture
+    inputs, width = network.parameters["dense0"].shape
+    std = np.sqrt(2 / inputs)
+    drawn = [
+        std * generator(seed, INPUTS, n).standard_normal((1, width))
+        for n in range(inputs, inputs + count)
+    ]
+    drawn = np.concatenate(drawn).astype(np.float32)
+    network.parameters["dense0"] = np.concatenate([network.parameters["dense0"], drawn])
+    importance["dense0"] = np.concatenate([importance["dense0"], np.zeros_like(drawn)])
+    architecture = replace(before, input_shape=(inputs + count,))
+    grown = Network(architecture, network.parameters)
+    grown.pairs, grown.evaluation_pairs = network.pairs, network.evaluation_pairs
+    return grown

@@ -1,0 +1,99 @@
+"""Files of trained models: .npz without pickle, with a format version and a checksum."""
+
+import contextlib
+import hashlib
+import json
+import os
+
+import numpy as np
+
+from minipw import InputError, __version__, files
+
+FORMAT = "minipw model"
+VERSION = 1
+"""Of the format; a reader refuses files of a later one."""
+
+
+def save(path, arrays, facts):
+    """Replace the file at `path` by the model; see `files.write`.
+
+    Parameters
+    ----------
+    path : str or path
+    arrays : dict of str to ndarray
+    facts : dict that JSON can hold
+
+    Raises
+    ------
+    InputError
+        When the file cannot be written; the old one is then still there.
+    """
+    path = os.fspath(path)
+    head = {"format": FORMAT, "version": VERSION, "written_by": f"minipw {__version__}"}
+    head |= {"checksum": checksum(arrays, facts), "facts": facts}
+    try:
+        files.write(path, arrays, head)
+    except OSError as error:
+        reason = error.strerror or error
+        raise InputError(f"cannot write the model to {path}: {reason}") from None
+
+
+def load(path):
+    """What `save` wrote.
+
+    Returns
+    -------
+    arrays : dict of str to ndarray
+    facts : dict
+
+    Raises
+    ------
+    InputError
+        When the file cannot be read, is none of these, is of a later version or damaged.
+    """
+    path = os.fspath(path)
+    try:
+        arrays, head = files.read(path, lambda head: _check_head(path, head))
+        facts = head["facts"]
+        whole = checksum(arrays, facts) == head["checksum"]
+    except InputError:
+        raise
+    except OSError as error:
+        reason = error.strerror or error
+        raise InputError(f"cannot read the model {path}: {reason}") from None
+    except Exception as error:  # a damaged archive raises any of a dozen kinds
+        fault = f"{path} is damaged or no model of minipw ({type(error).__name__})"
+        raise InputError(f"{fault}: use another copy") from None
+    if not whole:
+        raise InputError(f"{path} is damaged (its checksum is another): use another copy")
+    return arrays, facts
+
+
+def _check_head(path, head):
+    if not isinstance(head, dict) or head.get("format") != FORMAT:
+        raise InputError(f"{path} is no model of minipw: use a file that `save` wrote")
+    version = head["version"]
+    if type(version) is not int or version > VERSION:
+        raise InputError(
+            f"{path} has format version {version}, this minipw reads up to {VERSION}: "
+            f"it was written by {head.get('written_by')}, update minipw"
+        )
+
+
+def checksum(arrays, facts):
+    """SHA-256 of names, types, shapes and bytes, in hexadecimal."""
+    digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode())
+    for name, array in sorted(arrays.items()):
+        digest.update(f"{name} {array.dtype.str} {array.shape}\n".encode())
+        digest.update(np.ascontiguousarray(array))
+    return digest.hexdigest()
+
+
+@contextlib.contextmanager
+def refusing_damage(path):
+    """Turn whatever goes wrong while a model is put together into an InputError."""
+    try:
+        yield
+    except Exception as error:
+        reason = error if isinstance(error, InputError) else f"{type(error).__name__}: {error}"
+        raise InputError(f"{path} is no model of this kind ({reason}): use another file") from None

@@ -1,0 +1,142 @@
+"""The online classifier as an estimator of scikit-learn."""
+
+import numpy as np
+
+from minipw import InputError
+from minipw.online.classifier import OnlineClassifier
+
+try:
+    from sklearn.base import BaseEstimator, ClassifierMixin
+    from sklearn.utils import check_random_state
+    from sklearn.utils.multiclass import check_classification_targets
+    from sklearn.utils.validation import check_is_fitted, validate_data
+except ImportError as error:
+    raise ImportError(f"{error}: pip install 'minipw[sklearn]'") from error
+
+
+class PairwiseClassifier(ClassifierMixin, BaseEstimator):
+    """`OnlineClassifier` for pipelines, searches and cross-validation.
+
+    Parameters
+    ----------
+    random_state : int, RandomState or None
+        Where the seed of the learner comes from.
+    backbone, ..., smas_norm
+        Those of `OnlineClassifier`.
+
+    Attributes
+    ----------
+    learner_ : OnlineClassifier
+    classes_ : ndarray of shape (C,), sorted
+    n_features_in_ : int
+    """
+
+    def __init__(
+        self,
+        backbone="mlp-500-1",
+        head="pairwise",
+        rule="adagrad",
+        learning_rate=1.5e-3,
+        density=0.2,
+        importance_lambda=0.3,
+        batch_size=1,
+        pair_weights_per_class=None,
+        reserve=10,
+        running_standardize=True,
+        standardized_limit=3.0,
+        missing=False,
+        kwta_threshold="k+1",
+        gelu="tanh",
+        smas_norm="mean",
+        random_state=None,
+    ):
+        self.backbone = backbone
+        self.head = head
+        self.rule = rule
+        self.learning_rate = learning_rate
+        self.density = density
+        self.importance_lambda = importance_lambda
+        self.batch_size = batch_size
+        self.pair_weights_per_class = pair_weights_per_class
+        self.reserve = reserve
+        self.running_standardize = running_standardize
+        self.standardized_limit = standardized_limit
+        self.missing = missing
+        self.kwta_threshold = kwta_threshold
+        self.gelu = gelu
+        self.smas_norm = smas_norm
+        self.random_state = random_state
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = bool(self.missing)
+        return tags
+
+    @property
+    def classes_(self):
+        return np.unique(self.learner_.classes_)
+
+    def fit(self, X, y):
+        """Learn a whole data set once, in its order; what was learned before is dropped."""
+        X, y = self._validated(X, y)
+        self.learner_ = self._learner(np.unique(y))
+        self.learner_.partial_fit(X, y).flush()
+        return self
+
+    def partial_fit(self, X, y, classes=None):
+        """Go on learning; `classes` are optional and may be given at any call.
+
+        Parameters that are set after the first call hold from the next `fit` on.
+        """
+        first = not hasattr(self, "learner_")
+        X, y = self._validated(X, y, reset=first)
+        if not first and self.learner_.classes_:
+            known, new = self.learner_.classes_[0], y[:1].tolist()[0]
+            if isinstance(known, str) != isinstance(new, str):
+                raise InputError(f"labels like {new!r} after labels like {known!r}: use one kind")
+        if first:
+            self.learner_ = self._learner(classes)
+        elif classes is not None:
+            self.learner_.add_classes(classes)
+        self.learner_.partial_fit(X, y)
+        return self
+
+    def flush(self):
+        """Learn the samples that wait for a full batch, as a smaller one; returns self."""
+        check_is_fitted(self)
+        self.learner_.flush()
+        return self
+
+    def decision_function(self, X):
+        """Logits (N, C); for two classes (N,), above 0 for the second."""
+        z = self._columns(X, "decision_function")
+        return z[:, 1] - z[:, 0] if z.shape[1] == 2 else z
+
+    def predict_proba(self, X):
+        """Probabilities (N, C) of `classes_`."""
+        return self._columns(X, "predict_proba")
+
+    def predict(self, X):
+        """Labels (N,)."""
+        best = self._columns(X, "decision_function").argmax(1)
+        return self.classes_[best]
+
+    def _columns(self, X, method):
+        """What a method of the learner returns, in the order of `classes_`."""
+        check_is_fitted(self)
+        X = validate_data(self, X, reset=False, **self._limits())
+        return getattr(self.learner_, method)(X)[:, np.argsort(self.learner_.classes_)]
+
+    def _learner(self, classes):
+        settings = self.get_params(deep=False)
+        seed = check_random_state(settings.pop("random_state")).randint(2**31)
+        return OnlineClassifier(seed=seed, classes=classes, **settings)
+
+    def _validated(self, X, y, reset=True):
+        X, y = validate_data(self, X, y, reset=reset, **self._limits())
+        check_classification_targets(y)
+        return X, y
+
+    def _limits(self):
+        finite = "allow-nan" if self.missing else True
+        return {"allow_nd": True, "ensure_all_finite": finite}

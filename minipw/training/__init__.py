@@ -1,0 +1,6 @@
+"""One run: its settings, its tasks, the streaming loop, and the record that it leaves."""
+
+from minipw.training.run import Run, train
+from minipw.training.settings import Settings, resolve
+
+__all__ = ["Run", "Settings", "resolve", "train"]

@@ -1,0 +1,295 @@
+"""Downloading, from a local server that behaves in every bad way."""
+
+import gzip
+import hashlib
+import io
+import os
+import socket
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib import request
+
+import pytest
+from data_files import (
+    CIFAR,
+    FILES,
+    TEST_IMAGES,
+    TEST_LABELS,
+    TRAIN_IMAGES,
+    TRAIN_LABELS,
+    check_cifar,
+    error,
+    idx,
+    leftovers,
+    tar_gz,
+    write,
+)
+
+from minipw import datasets
+from minipw.datasets import catalog, download
+
+pytestmark = pytest.mark.usefixtures("isolated")
+
+
+class Server(ThreadingHTTPServer):
+    """Answers /<behaviour>/<file> from FILES; counts what it is asked for."""
+
+    daemon_threads = True
+
+    def __init__(self, packed):
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.packed, self.asked, self.agents = packed, [], set()
+        self.release = threading.Event()
+
+
+class Handler(BaseHTTPRequestHandler):
+    def log_message(self, *args):
+        pass
+
+    def do_GET(self):
+        _, behaviour, name = self.path.split("/")
+        self.server.asked.append((behaviour, name))
+        self.server.agents.add(self.headers["User-Agent"])
+        body = self.server.packed[name]
+        if behaviour == "missing":
+            self.send_error(404)
+            return
+        if behaviour == "moved":
+            self.send_response(302)
+            self.send_header("Location", f"/good/{name}")
+            self.end_headers()
+            return
+        if behaviour in ("silent", "late"):
+            self.server.release.wait(20)
+            if behaviour == "silent":
+                return
+        if behaviour == "corrupt":
+            body = body[:-20] + bytes(20)
+        if behaviour == "other":
+            body = gzip.compress(b"other")
+        self.send_response(200)
+        if behaviour != "unmeasured":
+            self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body[:20] if behaviour in ("cut", "stalled") else body)
+        if behaviour == "stalled":
+            self.wfile.flush()
+            self.server.release.wait(20)
+
+
+@pytest.fixture
+def server():
+    packed = {name + ".gz": gzip.compress(data) for name, data in FILES.items()}
+    server = Server({**packed, catalog.ARCHIVE: tar_gz(CIFAR)})
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    yield server
+    server.release.set()
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+@pytest.fixture
+def mirrors(server, monkeypatch):
+    """Set the mirrors of a data set to behaviours of the local server."""
+
+    def choose(*behaviours, name="mnist"):
+        base = f"http://127.0.0.1:{server.server_port}"
+        monkeypatch.setitem(catalog.MIRRORS, name, tuple(f"{base}/{b}/" for b in behaviours))
+
+    return choose
+
+
+def fetch(tmp_path, name="mnist", **kwargs):
+    return datasets.load(name, tmp_path / "new" / "data", **{"time_limit": 10, **kwargs})
+
+
+@pytest.mark.parametrize("behaviour", ["good", "moved", "unmeasured"])
+def test_download(tmp_path, server, mirrors, capfd, behaviour):
+    mirrors(behaviour)
+    data = fetch(tmp_path)
+    assert idx(data.x_train[..., 0]) == FILES[TRAIN_IMAGES]
+    assert leftovers(tmp_path) == sorted(f"new/data/mnist/{name}.gz" for name in FILES)
+    assert server.agents == {"minipw"}
+    server.asked.clear()
+    assert fetch(tmp_path).x_train.shape == data.x_train.shape and not server.asked
+    assert capfd.readouterr().out == ""
+
+
+def test_download_of_cifar(tmp_path, server, mirrors, monkeypatch):
+    archive = server.packed[catalog.ARCHIVE]
+    monkeypatch.setitem(catalog.SHA256, "cifar-10", (hashlib.sha256(archive).hexdigest(),))
+    mirrors("corrupt", "good", name="cifar-10")
+    check_cifar(fetch(tmp_path, "cifar-10"))
+    assert leftovers(tmp_path) == [f"new/data/cifar-10/{catalog.ARCHIVE}"]
+
+
+def test_only_missing_files_are_downloaded(tmp_path, server, mirrors):
+    mirrors("good")
+    files = {name: FILES[name] for name in (TRAIN_IMAGES, TEST_LABELS)}
+    write(tmp_path / "new" / "data" / "mnist", files)
+    fetch(tmp_path)
+    assert server.asked == [("good", TRAIN_LABELS + ".gz"), ("good", TEST_IMAGES + ".gz")]
+
+
+@pytest.mark.parametrize("bad", ["missing", "cut", "corrupt", "other"])
+def test_second_mirror(tmp_path, server, mirrors, bad):
+    mirrors(bad, "good")
+    assert fetch(tmp_path).x_test.shape == (10, 28, 28, 1)
+    assert leftovers(tmp_path) == sorted(f"new/data/mnist/{name}.gz" for name in FILES)
+    assert len(server.asked) == 8
+
+
+@pytest.mark.parametrize(
+    "bad, reason",
+    [
+        ("missing", "404"),
+        ("cut", "truncated: got 20 of"),
+        ("corrupt", "SHA-256 differs"),
+        ("other", "SHA-256 differs"),
+    ],
+)
+def test_all_mirrors_bad(tmp_path, mirrors, bad, reason):
+    mirrors(bad, "missing")
+    message = error(fetch, tmp_path)
+    assert reason in message and "404" in message
+    assert f"{TEST_LABELS}.gz in {tmp_path / 'new' / 'data' / 'mnist'}" in message
+    assert not list(tmp_path.iterdir())
+
+
+def test_silent_mirrors_are_given_up_in_time(tmp_path, mirrors):
+    mirrors("silent", "silent")
+    started = time.monotonic()
+    assert error(fetch, tmp_path, time_limit=1).count("no answer in time") == 2
+    assert 0.9 < time.monotonic() - started < 2
+    assert not list(tmp_path.iterdir())
+
+
+def test_silent_mirror_leaves_time_for_the_next(tmp_path, server, mirrors):
+    mirrors("silent", "good")  # each file waits for half of what is left: 1, 1/2, 1/4, 1/8 s
+    started = time.monotonic()
+    assert fetch(tmp_path, time_limit=2).x_train.shape == (12, 28, 28, 1)
+    assert 1.8 < time.monotonic() - started < 4
+    assert [behaviour for behaviour, _ in server.asked] == ["silent", "good"] * 4
+
+
+def test_late_answer_is_closed(tmp_path, server, mirrors, monkeypatch):
+    opened, urlopen = [], request.urlopen
+
+    def remember(*args, **kwargs):
+        opened.append(urlopen(*args, **kwargs))
+        return opened[-1]
+
+    mirrors("late")
+    monkeypatch.setattr(request, "urlopen", remember)
+    assert "no answer in time" in error(fetch, tmp_path, time_limit=0.2)
+    assert not opened
+    server.release.set()
+    deadline = time.monotonic() + 5
+    while time.monotonic() < deadline and not (opened and opened[0].closed):
+        time.sleep(0.01)
+    assert opened[0].closed and not list(tmp_path.iterdir())
+
+
+def test_refused_connection(tmp_path, monkeypatch):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{free.getsockname()[1]}/"
+    monkeypatch.setitem(catalog.MIRRORS, "mnist", (url,))
+    message = error(fetch, tmp_path)
+    assert "Connection refused" in message and "urlopen" not in message
+
+
+def test_progress_bar_is_on_standard_error(tmp_path, mirrors, monkeypatch, capsys):
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    terminal = Terminal()
+    mirrors("good")
+    monkeypatch.setattr("sys.stderr", terminal)
+    fetch(tmp_path)
+    assert TRAIN_IMAGES in terminal.getvalue() and capsys.readouterr().out == ""
+
+
+def test_stalled_download_fails(tmp_path, mirrors, monkeypatch):
+    monkeypatch.setattr(download, "STALL", 0.3)
+    mirrors("stalled")
+    assert "stopped after 20 bytes" in error(fetch, tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_name_resolution_that_hangs(tmp_path, mirrors, monkeypatch):
+    release = threading.Event()
+
+    def hang(*args, **kwargs):
+        release.wait(20)
+        raise OSError("resolved too late")
+
+    mirrors("good")
+    monkeypatch.setattr("socket.getaddrinfo", hang)
+    started = time.monotonic()
+    assert "no answer in time" in error(fetch, tmp_path, time_limit=0.3)
+    release.set()
+    assert time.monotonic() - started < 2
+
+
+@pytest.mark.parametrize("scheme", ["file", "ftp"])
+def test_only_http(tmp_path, monkeypatch, scheme):
+    monkeypatch.setitem(catalog.MIRRORS, "mnist", (f"{scheme}://localhost/tmp/",))
+    assert "not http or https" in error(fetch, tmp_path)
+
+
+def test_downloads_go_to_the_first_writable_folder(tmp_path, mirrors, monkeypatch):
+    mirrors("good")
+    (tmp_path / "variable").mkdir()
+    (tmp_path / "variable" / "mnist").write_text("a file where a folder is needed")
+    monkeypatch.setenv("MINIPW_DATA", str(tmp_path / "variable"))
+    assert datasets.load("mnist").x_train.shape == (12, 28, 28, 1)
+    assert len(leftovers(tmp_path / "home" / "mnist")) == 4
+
+
+def test_no_writable_folder(tmp_path, mirrors, monkeypatch):
+    def refuse(path, *args, **kwargs):
+        raise OSError(30, "Read-only file system", path)
+
+    mirrors("good")
+    monkeypatch.setattr(os, "makedirs", refuse)
+    message = error(fetch, tmp_path)
+    assert "Read-only file system" in message and str(tmp_path / "new" / "data") in message
+
+
+def test_full_disk(tmp_path, mirrors, monkeypatch):
+    def full(handle):
+        raise OSError(28, "No space left on device")
+
+    mirrors("good", "good")
+    monkeypatch.setattr(os, "fsync", full)
+    message = error(fetch, tmp_path)
+    assert "No space left on device" in message and str(tmp_path / "new" / "data") in message
+    assert not list(tmp_path.iterdir())
+
+
+def test_interrupt_leaves_no_file(tmp_path, mirrors, monkeypatch):
+    def interrupt(handle):
+        assert len(leftovers(tmp_path)) == 1
+        raise KeyboardInterrupt
+
+    mirrors("good")
+    monkeypatch.setattr(os, "fsync", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        fetch(tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("download", [False, True])
+def test_fallback_when_no_data_set_was_named(tmp_path, mirrors, download):
+    mirrors("missing")
+    said = []
+    data = fetch(tmp_path, named=False, download=download, say=said.append)
+    assert data.name == "mnist-5k" and len(data.x_train) == 4000
+    assert data.note == "the 5,000 bundled images stand in for MNIST"
+    assert len(said) == 1 and said[0].startswith("warning: mnist is not in")
+    assert ("404" in said[0]) == download and "\n" not in said[0]

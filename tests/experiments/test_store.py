@@ -1,0 +1,318 @@
+"""The store of finished runs."""
+
+import errno
+import json
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from minipw import InputError
+from minipw.experiments.store import Store, read
+from minipw.training.record import RECORD_FORMAT
+
+ROOT = Path(__file__).parents[2]
+SETTINGS = {"experiment": "split", "learning_rate": 0.1, "multi_head": False}
+
+
+def record(seed, **change):
+    found = {"format": RECORD_FORMAT, "settings": SETTINGS, "seed": seed, "dataset": "tiny"}
+    return {**found, "accuracy": 50.5, "seconds": 1.5, **change}
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "made" / "on the way" / "s.jsonl"
+
+
+def filled(path, *seeds):
+    """A store with records of these seeds, closed again."""
+    with Store(path) as store:
+        for seed in seeds:
+            store.append(record(seed))
+    return path.read_bytes()
+
+
+def test_round_trip(path):
+    line = filled(path, 0)
+    assert json.loads(line) == record(0) and line.endswith(b"\n")
+    filled(path, 1)
+    assert path.read_bytes().startswith(line) and path.read_bytes().count(b"\n") == 2
+    with Store(path) as store:
+        assert [r["seed"] for r in store.records] == [0, 1]
+        assert store.find(SETTINGS, 1, "tiny").items() >= record(1).items()
+
+
+def test_an_appended_record_is_found_and_on_the_disk_at_once(path):
+    with Store(path) as store:
+        assert store.find(SETTINGS, 0, "tiny") is None
+        store.append(record(0, note="é\n"))
+        assert store.find(SETTINGS, 0, "tiny")["note"] == "é\n"
+        assert json.loads(path.read_bytes())["note"] == "é\n"
+
+
+def test_every_part_of_the_key_counts(path):
+    filled(path, 0)
+    with Store(path) as store:
+        assert store.find(dict(reversed(SETTINGS.items())), 0, "tiny")
+        assert store.find({**SETTINGS, "learning_rate": 0.2}, 0, "tiny") is None
+        assert store.find(SETTINGS, 1, "tiny") is None
+        assert store.find(SETTINGS, 0, "mnist-5k") is None
+
+
+def test_a_torn_last_line_is_cut_off_wherever_it_ends(path):
+    whole = filled(path, 0, 1)
+    first = whole.index(b"\n") + 1
+    for end in range(first, len(whole) - 1):
+        path.write_bytes(whole[:end])
+        with Store(path) as store:
+            assert [r["seed"] for r in store.records] == [0]
+            assert path.read_bytes() == whole[:first]
+            store.append(record(1))
+        assert path.read_bytes() == whole
+
+
+def test_a_record_that_lost_the_end_of_its_line_is_kept(path):
+    whole = filled(path, 0, 1)
+    path.write_bytes(whole[:-1])  # as some editors leave it
+    assert [r["seed"] for r in read(path)] == [0, 1]
+    assert path.read_bytes() == whole[:-1]
+    filled(path, 2)
+    with Store(path) as store:
+        assert [r["seed"] for r in store.records] == [0, 1, 2]
+    assert path.read_bytes().startswith(whole)
+
+
+def test_a_foreign_text_without_an_end_is_not_cut(path):
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"a precious note")
+    with pytest.raises(InputError, match="line 1: not a result"):
+        Store(path)
+    assert path.read_bytes() == b"a precious note"
+
+
+def test_a_whole_last_line_is_kept(path):
+    whole = filled(path, 0, 1)
+    with Store(path) as store:
+        assert len(store.records) == 2
+    assert path.read_bytes() == whole
+
+
+def test_two_stores_join_by_concatenation(tmp_path):
+    joined = tmp_path / "joined.jsonl"
+    joined.write_bytes(filled(tmp_path / "a.jsonl", 0, 1) + filled(tmp_path / "b.jsonl", 1, 2))
+    with Store(joined) as store:
+        assert all(store.find(SETTINGS, seed, "tiny") for seed in (0, 1, 2))
+
+
+def test_a_store_without_an_end_joins_another(tmp_path):
+    one, two = filled(tmp_path / "a.jsonl", 0, 1), filled(tmp_path / "b.jsonl", 2, 3)
+    first, joined = one.index(b"\n") + 1, tmp_path / "joined.jsonl"
+    for end in range(first, len(one) + 1):
+        joined.write_bytes(one[:end] + two + b"\n\0\0")
+        whole = {0, 2, 3} | set([1] * (end >= len(one) - 1))
+        assert {r["seed"] for r in read(joined)} == whole, end
+        with Store(joined) as store:
+            assert {r["seed"] for r in store.records} == whole
+            store.append(record(4))
+        assert {r["seed"] for r in read(joined)} == whole | {4}
+
+
+@pytest.mark.parametrize("gap", [b"", b"\0\0", b"\n\0", b"\0\n", b"\n\n", b" \r\n"])
+def test_zeros_and_empty_lines_between_stores(tmp_path, gap):
+    one, two = filled(tmp_path / "a.jsonl", 0), filled(tmp_path / "b.jsonl", 1, 2)
+    joined = tmp_path / "joined.jsonl"
+    for tail in (b"", b'{"fo', b'{"format":1,"set', b"\0\0"):
+        joined.write_bytes(one[:-1] + gap + two[:-1] + tail)
+        assert [r["seed"] for r in read(joined)] == [0, 1, 2]
+        with Store(joined) as store:
+            store.append(record(3))
+        assert [r["seed"] for r in read(joined)] == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    "line, says",
+    [
+        (b"{}", "not a result of minipw"),
+        (b"[1]", "not a result of minipw"),
+        (b"7", "not a result of minipw"),
+        (b"\xff\xfe", "not a result of minipw"),
+        (b'{"format": 1, "seed": 0}', "not a result of minipw"),
+        (json.dumps(record(0, accuracy="50")).encode(), "not a result of minipw"),
+        (json.dumps(record(0, seconds=None)).encode(), "not a result of minipw"),
+        (json.dumps(record(0, accuracy=10**400)).encode(), "not a result of minipw"),
+        (json.dumps(record(0)).encode() + b" and more", "not a result of minipw"),
+        (b'{"format":1,"torn"', "not a result of minipw"),
+        (b'{"format": 2}', "a result of format 2, this version reads 1; choose another"),
+        (b'{"format": "a"}', "a result of format a, this version reads 1; choose another"),
+    ],
+)
+def test_a_foreign_line_is_refused_and_nothing_changed(path, line, says):
+    content = filled(path, 0) + line + b"\n" + filled(path, 1) + b"torn"
+    path.write_bytes(content)
+    with pytest.raises(InputError) as caught:
+        Store(path)
+    assert f"{path}, line 2: {says}" in str(caught.value)
+    assert path.read_bytes() == content
+
+
+def test_a_foreign_file_keeps_its_last_line(path):
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"notes of mine\nwithout an end")
+    with pytest.raises(InputError):
+        Store(path)
+    assert path.read_bytes() == b"notes of mine\nwithout an end"
+
+
+def test_one_process_writes_a_store_and_others_read_it(path):
+    filled(path, 0)
+    with Store(path) as store:
+        with pytest.raises(InputError, match=r"s\.jsonl is in use by another process: wait"):
+            Store(path)
+        store.append(record(1))
+        store.file.write(b'{"format": 1, "torn')
+        assert [r["seed"] for r in read(path)] == [0, 1]
+        assert path.read_bytes().endswith(b"torn")  # reading changes nothing
+    with Store(path) as store:  # and the lock is gone with the file
+        assert len(store.records) == 2
+    assert [r["seed"] for r in read(path)] == [0, 1]
+
+
+def test_a_killed_process_leaves_no_lock(path):
+    hold = "import sys; from minipw.experiments.store import Store; "
+    hold += "s = Store(sys.argv[1]); print(); input()"
+    command = [sys.executable, "-c", hold, str(path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        process.stdout.readline()
+        with pytest.raises(InputError, match="in use"):
+            Store(path)
+        process.kill()
+    filled(path, 0)
+
+
+def test_two_processes_on_one_store(tiny, tmp_path):
+    """One of two commands at once does its run, the other says why not, or comes after it."""
+    flags = [sys.executable, "run.py", *map(str, tiny), "--epochs", "3"]
+    both = [subprocess.Popen(flags, cwd=ROOT, stderr=subprocess.PIPE, text=True) for _ in "ab"]
+    results = [(process.communicate()[1], process.returncode) for process in both]
+    assert sorted(status for _, status in results) in ([0, 0], [0, 2])
+    assert all("in use by another process" in err for err, status in results if status == 2)
+    (store,) = (tmp_path / "out").rglob("*.jsonl")
+    assert len(store.read_text().splitlines()) == 1
+
+
+def test_a_store_that_is_missing_is_one_line(path):
+    with pytest.raises(InputError, match=r"cannot read results in .*: No such file"):
+        read(path)
+
+
+@settings(
+    max_examples=150,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(data=st.data())
+def test_random_damage_is_an_input_error_or_harmless(tmp_path, data):
+    path = tmp_path / "s.jsonl"
+    path.unlink(missing_ok=True)
+    whole = filled(path, 0, 1)
+    start = data.draw(st.integers(0, len(whole)))
+    patch = data.draw(
+        st.binary(max_size=12) | st.sampled_from([b"\n", b"[" * 9999, b"1e999", b"{}"])
+    )
+    content = whole[:start] + patch + whole[start + data.draw(st.integers(0, 12)) :]
+    path.write_bytes(content)
+    try:
+        with Store(path) as store:
+            assert all(r["format"] == RECORD_FORMAT for r in store.records)
+    except InputError as caught:
+        assert str(path) in str(caught) and "\n" not in str(caught)
+        assert path.read_bytes() == content
+
+
+class Full:
+    """A file on a disk that is full after some bytes."""
+
+    def __init__(self, file, room):
+        self.file, self.room = file, room
+
+    def write(self, data):
+        self.file.write(data[: self.room])
+        self.file.flush()
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    def __getattr__(self, name):
+        return getattr(self.file, name)
+
+
+@pytest.mark.parametrize("room", [0, 1, 50])
+def test_full_disk(path, room):
+    before = filled(path, 0)
+    with Store(path) as store:
+        real, store.file = store.file, Full(store.file, room)
+        with pytest.raises(InputError, match=r"cannot write to .*s\.jsonl: No space left"):
+            store.append(record(1))
+        assert path.read_bytes() == before and store.find(SETTINGS, 1, "tiny") is None
+        store.file = real
+        store.append(record(1))
+    assert path.read_bytes().startswith(before)
+    assert [json.loads(line)["seed"] for line in path.read_text().splitlines()] == [0, 1]
+
+
+# Through the command line
+
+
+@pytest.fixture
+def tiny(tiny_npz, tmp_path):
+    small = ("--backbone", "mlp-30-1", "--batch-size", 8, "--quiet")
+    return ("--exp", "split", "--dataset", tiny_npz, *small, "--out", tmp_path / "out")
+
+
+def test_a_run_that_is_stored_is_not_run_again(command, tiny, tmp_path, monkeypatch):
+    flags = (*tiny[:-3], *tiny[-2:])  # without --quiet
+    status, out, _ = command(*flags, "--runs", 2)
+    assert status == 0 and "found" not in out
+    (store,) = (tmp_path / "out").rglob("*.jsonl")
+    before = store.read_bytes()
+    assert before.count(b"\n") == 2
+    status, out, _ = command(*flags, "--runs", 3)
+    assert status == 0 and store.read_bytes().startswith(before)
+    assert f"seed 0: found in {store}" in out and f"seed 1: found in {store}" in out
+    assert "seed 2: found" not in out and store.read_bytes().count(b"\n") == 3
+    monkeypatch.setattr("minipw.training.run.train", None)  # nothing is left to run
+    status, out, _ = command(*flags, "--runs", 3, "--json")
+    assert status == 0 and [json.loads(line)["seed"] for line in out.splitlines()] == [0, 1, 2]
+
+
+def test_another_setting_is_another_run(command, tiny, tmp_path):
+    for flags in ((), ("--epochs", 2), ("--gelu", "exact"), ("--protocol", "paper")):
+        assert command(*tiny, *flags)[0] == 0
+    (store,) = (tmp_path / "out").rglob("*.jsonl")
+    assert store.read_bytes().count(b"\n") == 4
+
+
+def test_a_found_record_prints_like_a_run(command, tiny):
+    first, again = (json.loads(command(*tiny, "--json")[1]) for _ in range(2))
+    assert first == again
+
+
+def test_file_size_limit_leaves_no_part_of_a_line(process, tiny, tmp_path):
+    limit = (300, 300)  # bytes; the line has more
+    done = process(*tiny, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, limit))
+    (store,) = (tmp_path / "out").rglob("*.jsonl")
+    assert done.returncode == 2 and "File too large" in done.stderr
+    assert store.read_bytes() == b""
+
+
+def test_store_lies_in_the_folder(command, tiny, tmp_path):
+    assert command(*tiny)[0] == 0
+    assert [path.suffix for path in (tmp_path / "out").iterdir()] == [".jsonl"]
+
+
+def test_store_is_closed(process, tiny):
+    assert process(*tiny, options=("-W", "always::ResourceWarning")).stderr == ""

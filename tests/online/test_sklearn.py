@@ -1,0 +1,157 @@
+"""The estimator of scikit-learn, under scikit-learn's own checks."""
+
+import inspect
+import pickle
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from learner_streams import stream
+
+from minipw import InputError
+from minipw.online.classifier import OnlineClassifier
+
+pytest.importorskip("sklearn", reason="scikit-learn is not installed")
+
+from sklearn.base import clone
+from sklearn.datasets import load_iris
+from sklearn.exceptions import NotFittedError
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import estimator_checks_generator
+
+from minipw.online.sklearn import PairwiseClassifier
+
+SMALL = {"backbone": "mlp-40-1", "random_state": 0}
+
+
+@pytest.mark.parametrize("options", [{}, {"batch_size": 8}, {"head": "fc", "missing": True}])
+def test_the_checks_of_scikit_learn(options):
+    """All of them, none expected to fail; those on other array libraries skip themselves."""
+    count, skipped = 0, []
+    for estimator, check in estimator_checks_generator(
+        PairwiseClassifier(**{**SMALL, "random_state": None}, **options)
+    ):
+        try:
+            check(estimator)
+            count += 1
+        except pytest.skip.Exception:
+            raise
+        except BaseException as stop:
+            if type(stop).__name__ != "SkipTest":
+                raise
+            skipped.append(str(stop))
+    assert count > 45 and all("SCIPY_ARRAY_API" in reason for reason in skipped)
+
+
+def test_pipeline_search_and_cross_validation():
+    x, y = load_iris(return_X_y=True)
+    order = np.random.default_rng(0).permutation(len(y))
+    x, y = x[order], np.array(["setosa", "versicolor", "virginica"])[y[order]]
+    pipeline = make_pipeline(StandardScaler(), PairwiseClassifier(**SMALL))
+    grid = {"pairwiseclassifier__learning_rate": [1e-9, 1e-2]}
+    search = GridSearchCV(pipeline, grid, cv=3).fit(x, y)
+    assert search.best_params_ == {"pairwiseclassifier__learning_rate": 1e-2}
+    assert cross_val_score(search.best_estimator_, x, y, cv=3).mean() > 0.8
+    assert set(search.predict(x)) <= set(y)
+
+
+def test_the_logic_is_the_learner_s():
+    x, y = stream(60)
+    estimator = PairwiseClassifier(**SMALL, batch_size=7).fit(x, y)
+    settings = {**estimator.get_params(), "seed": estimator.learner_.settings["seed"]}
+    del settings["random_state"]
+    learner = OnlineClassifier(**settings, classes=[0, 1, 2]).partial_fit(x, y).flush()
+    np.testing.assert_array_equal(estimator.predict_proba(x), learner.predict_proba(x))
+    np.testing.assert_array_equal(estimator.predict(x), learner.predict(x))
+
+
+def test_the_parameters_are_the_learner_s():
+    own = inspect.signature(PairwiseClassifier).parameters
+    other = inspect.signature(OnlineClassifier).parameters
+    assert own.keys() - other.keys() == {"random_state"}
+    assert other.keys() - own.keys() == {"classes", "seed", "device"}
+    assert all(own[name].default == other[name].default for name in own.keys() & other.keys())
+
+
+def test_classes_that_come_later_are_sorted():
+    x, y = stream(60)
+    estimator = PairwiseClassifier(**SMALL).partial_fit(x[y == 2], y[y == 2])
+    assert estimator.classes_.tolist() == [2]
+    estimator.partial_fit(x[y == 0], y[y == 0]).partial_fit(x[y == 1], y[y == 1], classes=[0, 1, 5])
+    assert estimator.learner_.classes_ == [2, 0, 1, 5] and estimator.classes_.tolist() == [
+        0,
+        1,
+        2,
+        5,
+    ]
+    best = estimator.predict_proba(x).argmax(1)
+    np.testing.assert_array_equal(estimator.predict(x), estimator.classes_[best])
+    assert (best == y).mean() > 0.5
+    np.testing.assert_array_equal(estimator.decision_function(x).argmax(1), best)
+
+
+def test_two_classes_have_one_decision():
+    x, y = stream(60, classes=2)
+    estimator = PairwiseClassifier(**SMALL).fit(x, y)
+    decision = estimator.decision_function(x)
+    assert decision.shape == (60,)
+    np.testing.assert_array_equal(decision > 0, estimator.predict(x) == 1)
+
+
+def test_missing_values_and_images():
+    x, y = stream(40)
+    x[::2, 0] = np.nan
+    assert PairwiseClassifier(**SMALL, missing=True).fit(x, y).predict(x).shape == (40,)
+    with pytest.raises(ValueError, match="NaN"):
+        PairwiseClassifier(**SMALL).fit(x, y)
+    images = np.random.default_rng(0).integers(0, 255, (6, 8, 8, 1))
+    PairwiseClassifier("cnn-s", density=0.2, pair_weights_per_class=20).fit(images, [0, 1] * 3)
+
+
+def test_clone_and_pickle():
+    x, y = stream(40)
+    estimator = PairwiseClassifier(**SMALL, batch_size=3).partial_fit(x, y)
+    other = pickle.loads(pickle.dumps(estimator))
+    for model in (estimator, other):
+        model.partial_fit(x, y)
+    np.testing.assert_array_equal(estimator.predict_proba(x), other.predict_proba(x))
+    with pytest.raises(NotFittedError):
+        clone(estimator).predict(x)
+
+
+def test_bad_parameters_are_refused_when_they_are_used():
+    estimator = PairwiseClassifier(learning_rate=-1)
+    with pytest.raises(InputError, match="learning_rate is -1"):
+        estimator.fit([[0.0], [1.0]], [0, 1])
+
+
+@pytest.mark.parametrize("module", ["sklearn", "river"])
+def test_a_missing_package_is_named_with_its_extra(module):
+    program = f"import sys; sys.modules[{module!r}] = None; import minipw.online.{module}"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 1 and f"pip install 'minipw[{module}]'" in done.stderr
+
+
+def test_samples_that_wait_can_be_learned_by_flush():
+    x, y = stream(10)
+    estimator = PairwiseClassifier(**SMALL, batch_size=64).partial_fit(x, y)
+    with pytest.raises(InputError, match="10 samples wait: call flush"):
+        estimator.predict(x)
+    assert estimator.flush() is estimator
+    assert estimator.predict(x).shape == (10,) and estimator.learner_.waiting == 0
+    with pytest.raises(NotFittedError):
+        PairwiseClassifier().flush()
+
+
+def test_labels_of_another_kind_are_refused():
+    x = np.eye(4)
+    model = PairwiseClassifier(**SMALL).partial_fit(x[:2], ["a", "b"])
+    with pytest.raises(InputError, match="labels like 1 after labels like 'a': use one kind"):
+        model.partial_fit(x[2:], [1, 2])
+    assert model.partial_fit(x[2:], ["b", "c"]).classes_.tolist() == ["a", "b", "c"]
+    numbers = PairwiseClassifier(**SMALL).partial_fit(x[:2], [1, 2])
+    with pytest.raises(InputError, match="labels like 'a' after labels like 1"):
+        numbers.partial_fit(x[2:], ["a", "b"])
