@@ -22,9 +22,3 @@ __version__ = "0.1.0"
 
 class InputError(ValueError):
     """Input that cannot be used: one line that says what, where and what to do."""
-
-
-def require_choice(name, value, choices):
-    """Raise InputError unless `value` is one of `choices`."""
-    if value not in choices:
-        raise InputError(f"{name} {value!r} is unknown: use {' or '.join(choices)}")

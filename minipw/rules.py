@@ -14,7 +14,7 @@ gradient may come as `Columns`: the entries outside need no visit.
 
 from dataclasses import dataclass
 
-from minipw import require_choice
+from minipw import parameters
 from minipw.backend.arrays import BLOCK, array_module, blocks
 from minipw.backend.cuda import has_kernels
 from minipw.backend.sparse_gradient import Columns
@@ -43,8 +43,7 @@ class Rule:
     smas_norm: str = "mean"
 
     def __post_init__(self):
-        require_choice("rule", self.name, STEPS)
-        require_choice("S-MAS norm", self.smas_norm, ("sum", "mean"))
+        parameters.check(rule=self.name, smas_norm=self.smas_norm)
 
     @property
     def needs_output_norm(self):

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from minipw import InputError, require_choice
+from minipw import InputError, parameters
 from minipw.nn.conv import same_padding
 
 CONVOLUTIONS = {
@@ -50,10 +50,8 @@ class Architecture:
     gelu: str = "tanh"
 
     def __post_init__(self):
-        require_choice("head", self.head, ("pairwise", "fc"))
-        require_choice("pairs", self.pairs, ("released", "distinct"))
-        require_choice("k-WTA threshold", self.kwta_threshold, ("k", "k+1"))
-        require_choice("GELU", self.gelu, ("tanh", "exact"))
+        words = ("head", "pairs", "kwta_threshold", "gelu")
+        parameters.check(**{name: getattr(self, name) for name in words})
 
     def layers(self):
         """Name and parameter shape of each backbone layer, and convolution strides.

@@ -1,6 +1,6 @@
 """What is minimised, and what S-MAS measures: scalars of the logits."""
 
-from minipw import require_choice
+from minipw import parameters
 from minipw.backend.arrays import array_module
 
 
@@ -61,7 +61,7 @@ def mask_logits(logits, mask, masking):
     """The logits that a multi-head loss and prediction see; see the forward above."""
     if mask is None:
         return logits
-    require_choice("class mask", masking, ("exclude", "zero"))
+    parameters.check(class_mask=masking)
     xp = array_module(logits)
     outside = -xp.inf if masking == "exclude" else 0.0
     return xp.where(mask, logits, xp.asarray(outside, logits.dtype))

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from minipw import InputError
+from minipw import InputError, parameters
 from minipw.backend.arrays import array_module, to_device, to_host
 from minipw.backend.cuda import device_module
 from minipw.network import diagnostics
@@ -215,7 +215,7 @@ class OnlineClassifier:
     @classmethod
     def load(cls, path, device=None):
         """The learner that `save` wrote; `device` "cpu" or "cuda", None for the one it was on."""
-        state.check_choice("device", device or "cpu")
+        parameters.check(device=device or "cpu")
         arrays, facts = model_file.load(path)
         with model_file.refusing_damage(path):
             facts["settings"]["device"] = device = device or facts["settings"]["device"]

@@ -2,27 +2,14 @@
 
 import numpy as np
 
-from minipw import InputError, require_choice
+from minipw import InputError, parameters
 from minipw.backend.arrays import to_host
 from minipw.backend.cuda import device_module
 from minipw.network.architecture import CONVOLUTIONS, parse_mlp
 from minipw.online import growth
-from minipw.rules import STEPS
 
 COUNTED = ("reserve", "loss", "steps", "samples")
 """Attributes that are numbers."""
-CHOICES = {
-    "device": ("cpu", "cuda"),
-    "head": ("pairwise", "fc"),
-    "rule": tuple(STEPS),
-    "kwta_threshold": ("k", "k+1"),
-    "gelu": ("tanh", "exact"),
-    "smas_norm": ("mean", "sum"),
-}
-WHOLE = {"batch_size": 1, "reserve": 0, "seed": 0, "pair_weights_per_class": 1}
-"""Settings that are whole numbers, and the least they can be."""
-REAL = {"learning_rate": False, "importance_lambda": True, "standardized_limit": False}
-"""Settings that are numbers above 0, and whether 0 is one too."""
 
 
 def checked(settings):
@@ -33,47 +20,16 @@ def checked(settings):
     settings : dict of str
         The constructor parameters of `OnlineClassifier`.
 
-    Returns
-    -------
-    dict of str
-
     Raises
     ------
     InputError
-        For a value out of its range.
+        For a value out of its range, or a device that is not there.
     """
-    settings = {k: v.item() if isinstance(v, np.generic) else v for k, v in settings.items()}
-    for name in CHOICES:
-        check_choice(name, settings[name])
-    device_module(settings["device"])  # refuse one that is not there
-    if str(settings["backbone"]) not in CONVOLUTIONS:
-        parse_mlp(str(settings["backbone"]))
-    for name in ("running_standardize", "missing"):
-        if type(settings[name]) is not bool:
-            raise InputError(f"{name} is {settings[name]!r}: use True or False")
-    for name, least in WHOLE.items():
-        value = settings[name]
-        if name == "pair_weights_per_class" and value is None:
-            continue
-        if type(value) is not int or value < least:
-            raise InputError(f"{name} is {value!r}: use a whole number of at least {least}")
-    for name, zero in REAL.items():
-        value = settings[name]
-        if not _is_number(value) or value < 0 or (value == 0 and not zero):
-            raise InputError(f"{name} is {value!r}: use a number {'from' if zero else 'above'} 0")
-    density = settings["density"]
-    if density is not None and not (_is_number(density) and 0 < density < 1):
-        raise InputError(f"density is {density!r}: use a number between 0 and 1")
+    settings = parameters.check(**settings)
+    device_module(settings["device"])
+    if settings["backbone"] not in CONVOLUTIONS:
+        parse_mlp(settings["backbone"])
     return settings
-
-
-def check_choice(name, value):
-    """Raise InputError unless a setting is one of its words."""
-    require_choice(name, value, CHOICES[name])
-
-
-def _is_number(value):
-    return type(value) in (int, float) and abs(value) < 1e300
 
 
 def state(learner):

@@ -3,13 +3,11 @@
 import json
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import get_args
 
-from minipw import InputError, require_choice
+from minipw import InputError, parameters
 from minipw.network.architecture import Architecture
 from minipw.paper.released import PROTOCOLS, released_settings
-from minipw.rules import STEPS, Rule
-from minipw.training.streams import EXPERIMENTS
+from minipw.rules import Rule
 
 
 @dataclass(frozen=True)
@@ -63,24 +61,13 @@ class Settings:
     blur: float = 0.0
 
     def __post_init__(self):
-        require_choice("experiment", self.experiment, EXPERIMENTS)
-        require_choice("rule", self.rule, STEPS)
-        require_choice("class mask", self.class_mask, ("zero", "exclude"))
-        for name in ("batch_size", "epochs", "classes_per_task", "tasks"):
-            if getattr(self, name) < 1:
-                raise InputError(f"{name} is {getattr(self, name)}: use at least 1")
-        if not 0 <= self.blur <= 1:
-            raise InputError(f"blur is {self.blur}: use a share of a task from 0 to 1")
+        parameters.check(**vars(self))
         if self.blur and self.epochs > 1:
             raise InputError("a stream with blurred boundaries has one pass: use --epochs 1")
-        if not self.learning_rate > 0:
-            raise InputError(f"learning_rate is {self.learning_rate}: use a number above 0")
-        if not self.importance_lambda >= 0:
-            raise InputError(f"importance_lambda is {self.importance_lambda}: use at least 0")
         if self.blur and self.experiment == "iid":
             raise InputError("an iid stream has no boundaries to blur: leave out blur")
-        if self.head == "pairwise" and (self.pair_weights is None or self.pair_weights < 1):
-            raise InputError(f"pair_weights is {self.pair_weights}: use at least 1")
+        if self.head == "pairwise" and self.pair_weights is None:
+            raise InputError("pair_weights is None: a pairwise head needs a number of them")
 
     def architecture(self, dataset):
         """The description of the network for a data set."""
@@ -166,7 +153,6 @@ def resolve(
 
 NOT_IN_FILES = ("held_out", "evaluate_every")
 """Settings that no flag sets."""
-KINDS = {str: "text", bool: "true or false", int: "a whole number", float: "a number"}
 
 
 def read_settings(path):
@@ -176,7 +162,7 @@ def read_settings(path):
     ------
     InputError
         For a file that is missing, is no JSON object, names no setting, or has a value
-        of another kind than the setting's.
+        that the setting does not allow.
     """
     try:
         values = json.loads(Path(path).read_text(encoding="utf-8"))
@@ -186,21 +172,10 @@ def read_settings(path):
         raise InputError(f"settings {path} are not JSON: {error}") from None
     if not isinstance(values, dict):
         raise InputError(f"settings {path} must be one JSON object")
-    known = {field.name: field for field in fields(Settings) if field.name not in NOT_IN_FILES}
-    unknown = set(values) - set(known)
-    if unknown:
+    known = {field.name for field in fields(Settings)} - set(NOT_IN_FILES)
+    if unknown := set(values) - known:
         raise InputError(f"settings {path}: {', '.join(sorted(unknown))} is no setting")
-    for name, value in values.items():
-        kinds = get_args(known[name].type) or (known[name].type,)
-        if not any(is_a(kind, value) for kind in kinds):
-            allowed = " or ".join(KINDS[kind] for kind in kinds if kind in KINDS)
-            raise InputError(f"settings {path}: {name} is {value!r}: use {allowed}")
-    return values
-
-
-def is_a(kind, value):
-    """Whether a JSON value is of a setting's type; true and false are no numbers."""
-    if kind in (int, float):
-        types = (int, float) if kind is float else (int,)
-        return type(value) in types and abs(value) < 1e300
-    return isinstance(value, kind)
+    try:
+        return parameters.check(**values)
+    except InputError as error:
+        raise InputError(f"settings {path}: {error}") from None
