@@ -1,4 +1,4 @@
-"""`--bench --device cuda`: kernels against memory's floor, cells of the paper, all of it.
+"""`bench --device cuda`: kernels against memory's floor, cells of the paper, all of it.
 
 A cell's step is timed over many, from the first launch until the device is done. The
 baseline in the same run is the same step as `nn/` and `rules.py` define it, without the
@@ -22,11 +22,11 @@ from minipw.training.settings import resolve
 from minipw.training.stacked_runs import Stack
 
 CASES = (
-    ("table1", "split_mnist single mlp-700-1 pairwise adagrad"),
-    ("table1", "split_mnist single mlp-700-1 pairwise s-mas"),
-    ("table1", "split_mnist single mlp-1000-1 fc adagrad"),
-    ("table1", "split_mnist single cnn-s pairwise adagrad"),
-    ("table3", "permuted_mnist single mlp-700-1 pairwise adagrad"),
+    ("table1", "split mnist single mlp-700-1 pairwise adagrad"),
+    ("table1", "split mnist single mlp-700-1 pairwise s-mas"),
+    ("table1", "split mnist single mlp-1000-1 fc adagrad"),
+    ("table1", "split mnist single cnn-s pairwise adagrad"),
+    ("table3", "permuted mnist single mlp-700-1 pairwise adagrad"),
 )
 """The cells that are timed; the first is also done whole, and its kernels are timed."""
 STEPS, BASELINE_STEPS = 200, 5

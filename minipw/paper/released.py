@@ -1,7 +1,7 @@
 """What the paper prints and what its program was run with: two tables of facts.
 
 numbers.csv          every accuracy of the paper, one a row
-hyperparameters.csv  the released settings: one row per experiment, head mode,
+hyperparameters.csv  the released settings: one row per experiment, data set, head mode,
                      backbone, head and rule
 """
 
@@ -29,9 +29,8 @@ PROTOCOLS = {
 }
 """The points at which the paper's text and its program differ, as either has them."""
 
-
-UNDESCRIBED = ("cnn-e", "cnn-l")
-"""Backbones of the released settings that the paper neither describes nor reports."""
+KEY = ("experiment", "dataset", "head_mode", "backbone", "head", "rule")
+"""Columns that name a row of both tables."""
 
 
 @cache
@@ -41,24 +40,12 @@ def table(name):
         return tuple(csv.DictReader(file))
 
 
-def experiment_name(experiment, dataset):
-    """The word of the tables for an experiment over a data set: "split_mnist"."""
-    return f"{experiment}_{dataset.replace('fashion-', 'fashion_').replace('cifar-', 'cifar')}"
-
-
 def printed_accuracy(experiment, dataset, multi_head, backbone, head, rule, batch_size=64):
     """The paper's accuracy for a cell of its tables, per cent, or None."""
-    wanted = {
-        "experiment": experiment_name(experiment, dataset),
-        "head_mode": "multi" if multi_head else "single",
-        "backbone": backbone,
-        "head": head,
-        "rule": rule,
-    }
+    mode = "multi" if multi_head else "single"
+    wanted = (experiment, dataset, mode, backbone, head, rule, str(batch_size))
     for row in table("numbers"):
-        noted = re.search(r"batch size (\d+)", row["note"])
-        row_batch = int(noted[1]) if noted else 64
-        if row_batch == batch_size and all(row[key] == value for key, value in wanted.items()):
+        if tuple(row[key] for key in (*KEY, "batch_size")) == wanted:
             return float(row["accuracy"])
     return None
 
@@ -77,8 +64,7 @@ def released_settings(experiment, dataset, multi_head, backbone, head, rule):
     source : str
         "" for an exact match, else the row the settings were taken from.
     """
-    kind = "permuted" if experiment == "iid" else experiment
-    wanted = experiment_name(kind, dataset)
+    stream = "permuted" if experiment == "iid" else experiment
     mode = "multi" if multi_head else "single"
 
     def distance(row):
@@ -86,14 +72,13 @@ def released_settings(experiment, dataset, multi_head, backbone, head, rule):
             row["head"] != head,
             row["rule"] != rule,
             row["head_mode"] != mode,
-            not row["experiment"].startswith(kind),
-            row["experiment"] != wanted,
-            row["experiment"] != f"{kind}_mnist",
+            row["experiment"] != stream,
+            row["dataset"] != dataset,
+            row["dataset"] != "mnist",
             backbone_distance(row["backbone"], backbone),
         )
 
-    described = [row for row in table("hyperparameters") if row["backbone"] not in UNDESCRIBED]
-    row = min(described, key=distance)
+    row = min(table("hyperparameters"), key=distance)
     smas = row["rule"] == "s-mas"
     settings = {
         "learning_rate": float(row["effective_learning_rate"]),
@@ -103,11 +88,9 @@ def released_settings(experiment, dataset, multi_head, backbone, head, rule):
         "epochs": int(row["epochs"]),
         "pair_weights": int(row["pair_weights"]) if row["pair_weights"] else None,
     }
-    exact = (row["experiment"], row["backbone"]) == (wanted, backbone)
-    if exact and experiment != "iid" and row["rule"] == rule and row["head_mode"] == mode:
-        return settings, ""
-    keys = ("experiment", "head_mode", "backbone", "head", "rule")
-    return settings, " ".join(row[key] for key in keys)
+    found = tuple(row[key] for key in KEY)
+    exact = found == (experiment, dataset, mode, backbone, head, rule)
+    return settings, "" if exact else " ".join(found)
 
 
 def backbone_distance(a, b):
@@ -118,4 +101,4 @@ def backbone_distance(a, b):
     if all(sizes):
         (width_a, depth_a), (width_b, depth_b) = (map(int, size.groups()) for size in sizes)
         return abs(math.log(width_a / width_b)) + abs(depth_a - depth_b)
-    return 100.0 + (any(sizes))
+    return 100.0 + any(sizes)

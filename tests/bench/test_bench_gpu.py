@@ -1,4 +1,4 @@
-"""`--bench --device cuda` over the stand-in: what is counted, timed and reported."""
+"""`bench --device cuda` over the stand-in: what is counted, timed and reported."""
 
 import json
 import types
@@ -14,7 +14,7 @@ from minipw.paper.cells import Cell
 from minipw.training.many_seeds import create_runs
 from minipw.training.stacked_runs import Stack
 
-LABEL = "split_mnist single mlp-700-1 pairwise adagrad"
+LABEL = "split mnist single mlp-700-1 pairwise adagrad"
 
 
 @pytest.fixture
@@ -97,7 +97,7 @@ def test_launches_are_timed_and_the_launcher_is_given_back(cupy, tiny_dataset, m
 
 
 def test_json(command, small):
-    status, out, err = command("--bench", "--device", "cuda", "--json")
+    status, out, err = command("bench", "--device", "cuda", "--json")
     report = json.loads(out)
     assert status == 0 and report["device"] == "Stand-in device", err
     (row,) = report["cells"]
@@ -113,7 +113,7 @@ def test_json(command, small):
 
 
 def test_tables(command, small):
-    status, out, err = command("--bench", "--device", "cuda")
+    status, out, err = command("bench", "--device", "cuda")
     assert (status, err) == (0, "")
     assert out.startswith("Stand-in device, 4 GiB: copy 1 GB/s (read + written), SGEMM 1.0 TFLOP/s")
     assert LABEL in out and "dense y = x w" in out

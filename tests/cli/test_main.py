@@ -182,7 +182,7 @@ def test_unset_flags_come_from_the_released_settings(command, tiny, result):
         assert settings[key] == expected[key]
     assert settings["batch_size"] == 8 and settings["pair_weights"] == 432  # what exist of 250000
     _, out, _ = command(*tiny, *flags)
-    assert nearest == "permuted_mnist single mlp-700-1 pairwise adagrad"
+    assert nearest == "permuted mnist single mlp-700-1 pairwise adagrad"
     (line,) = (line for line in out.splitlines() if line.startswith("  settings"))
     assert f"nearest released: {nearest}" in line and "given: batch-size, tasks" in line
     changed = result(

@@ -15,8 +15,8 @@ def settings_of(part, label):
     return resolve(OUTLINES[cell.dataset], **cell.request)[0]
 
 
-TRAINED = settings_of("table1", "split_mnist single mlp-700-1 pairwise adagrad")
-WANTED = settings_of("table3", "permuted_mnist single mlp-700-1 pairwise s-mas")
+TRAINED = settings_of("table1", "split mnist single mlp-700-1 pairwise adagrad")
+WANTED = settings_of("table3", "permuted mnist single mlp-700-1 pairwise s-mas")
 CURVE = settings_of("curves", "curves pairwise Adagrad")
 GUESS = estimated_seconds(WANTED, OUTLINES["mnist"], 60_000)
 
@@ -35,8 +35,8 @@ def expected(*records, device="cpu"):
 
 
 def test_the_likest_run_counts():
-    dense = settings_of("table1", "split_mnist single mlp-1000-1 fc adagrad")
-    other = settings_of("table2", "split_fashion_mnist single cnn-s pairwise adagrad")
+    dense = settings_of("table1", "split mnist single mlp-1000-1 fc adagrad")
+    other = settings_of("table2", "split fashion-mnist single cnn-s pairwise adagrad")
     assert expected() == 1
     assert expected(record(dense, 2)) == pytest.approx(2)
     assert expected(record(dense, 2), record(other, 3)) == pytest.approx(3)

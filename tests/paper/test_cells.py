@@ -86,10 +86,10 @@ def test_select():
     assert select(chosen, None) == select(chosen, "") == chosen
     found = select(chosen, "MLP-700-1 pairwise single")
     assert [cell.label for cell in found] == [
-        "split_mnist single mlp-700-1 pairwise adagrad",
-        "split_mnist single mlp-700-1 pairwise s-mas",
+        "split mnist single mlp-700-1 pairwise adagrad",
+        "split mnist single mlp-700-1 pairwise s-mas",
     ]
     assert len(select(chosen, "cnn-s")) == 8 and len(select(chosen, "adagrad")) == 20
-    first = "the first of them is 'split_mnist single mlp-700-1 pairwise adagrad'"
+    first = "the first of them is 'split mnist single mlp-700-1 pairwise adagrad'"
     with pytest.raises(InputError, match=f"no cell matches 'mlp-70'; {first}"):
         select(chosen, "mlp-70")  # words, not parts of them
