@@ -136,6 +136,8 @@ PARAMETERS = {
     "missing": Parameter(bool),
     # the run
     "seed": _whole(0, "of the first run (0)"),
+    "runs": _whole(1, "seeds, from --seed on (1)"),
+    "workers": _whole(1, "processes (one a core)"),
     "device": _words("", "cpu", "cuda"),
 }
 

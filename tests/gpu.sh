@@ -46,7 +46,7 @@ else
     part checks 105 "$python" tests/gpu_checks.py
 fi
 part accuracy 50 "$python" tests/gpu_checks.py --data
-part bench 75 "$python" run.py --bench --device cuda --json
+part bench 75 "$python" run.py bench --device cuda --json
 if "$python" -c "import torch" 2> /dev/null; then
     part torch 25 "$python" tests/torch_baseline.py
 fi

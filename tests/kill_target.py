@@ -59,10 +59,10 @@ def tiny_cells(dataset, epochs=1):
 
 
 def main(dataset, epochs, out, *flags):
-    """`--paper table1` with the tiny cells in its place."""
+    """`paper table1` with the tiny cells in its place."""
     plan.cells = lambda part: tiny_cells(dataset, int(epochs))
     workers.perform = perform
-    return run_command(["--paper", "table1", "--out", out, "--quiet", *flags])
+    return run_command(["paper", "table1", "--out", out, "--quiet", *flags])
 
 
 if __name__ == "__main__":

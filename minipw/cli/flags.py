@@ -1,253 +1,276 @@
-"""The flags of the command line and what they accept."""
+"""The flags of each subcommand: what they are called, what they accept, what they mean."""
 
 import argparse
-import math
 import sys
 
 from minipw import InputError, __version__
 from minipw.paper.released import PROTOCOLS
+from minipw.parameters import PARAMETERS
 
 DESCRIPTION = """\
 Continual learning with the pairwise layer. A classifier sees a stream once, task
 after task, is never told the task, and is tested on all tasks after each.
 
-  python run.py --exp permuted --head pairwise        ten permutations of MNIST
-  python run.py --exp split --head fc --runs 5        five seeds, the dense head
-  python run.py --exp split --multi-head --rule s-mas the S-MAS rule, told the task
-  python run.py --exp split --dataset digits.npz      your own data
-  python run.py --exp stream --dataset wine.csv --label kind --save-model wine.npz
-  python run.py --bench                               how fast, against the floor
-"""
+  python run.py --exp permuted --head pairwise         ten permutations of MNIST
+  python run.py --exp split --head fc --runs 5         five seeds, the dense head
+  python run.py --exp split --multi-head --rule s-mas  the S-MAS rule, told the task
+  python run.py --exp split --dataset digits.npz       your own data, in tasks
+  python run.py stream wine.csv --label kind           your own stream, in its order
+  python run.py tune best.json --exp split             settings for your own data
+  python run.py paper table1 --only "mlp-700-1 fc"     a row of the paper's Table 1
+  python run.py report                                 tables and figures of all runs
+  python run.py bench                                  how fast, against the floor
 
-EPILOG = """\
+Each command has a --help of its own; `train` may be left out.
+"""
+SETTINGS = """\
 What is not given comes from the settings released with the paper for that
 experiment, head mode, backbone, head and rule, or from the nearest that has any;
-the run says which. A flag always wins. --exp stream takes the defaults of the online
-classifier instead, and --pair-weights are then those of a class. Accuracies are per
-cent of test images.
-Exit status: 0 done, 2 bad input, 130 interrupted.
+the run says which. A flag always wins. Accuracies are per cent of test images.
 """
+EPILOG = "Exit status: 0 done, 2 bad input, 130 interrupted."
+FLAGS = {"experiment": "--exp", "importance_lambda": "--lambda"}
+"""Flags that are not called as their parameter is."""
 
 
 class Parser(argparse.ArgumentParser):
     """Takes flags by their full names and reports a mistake in one line."""
 
     def __init__(self, **settings):
+        settings.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
         super().__init__(allow_abbrev=False, **settings)
 
     def error(self, message):
-        print(f"error: {message} (see --help)", file=sys.stderr)
+        print(f"error: {message} (see {self.prog} --help)", file=sys.stderr)
         raise SystemExit(2)
 
 
-def whole(low):
-    """A parser of whole numbers from `low` up."""
+def flag_of(name):
+    """The flag that sets a parameter: "--lambda" for "importance_lambda"."""
+    return FLAGS.get(name) or "--" + name.replace("_", "-")
 
-    def parse(text):
+
+def reader(parameter):
+    """A function that reads a parameter's value from text."""
+
+    def read(text):
         try:
-            value = int(text)
+            value = parameter.kind(text)
         except ValueError:
-            value = low - 1
-        if value < low:
-            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from {low} up")
+            value = None
+        if value is None or not parameter.allows(value):
+            raise argparse.ArgumentTypeError(f"{text!r}: use {parameter.expected()}")
         return value
 
-    return parse
+    return read
 
 
-def real(low, above=False):
-    """A parser of finite numbers from `low` up, or above it."""
+def add(group, names, **about):
+    """Give a group the flags of some parameters.
 
-    def parse(text):
-        try:
-            value = float(text)
-        except ValueError:
-            value = math.nan
-        if not math.isfinite(value) or value < low or (above and value == low):
-            bound = "above" if above else "of at least"
-            raise argparse.ArgumentTypeError(f"{text!r} is not a number {bound} {low:g}")
-        return value
+    names : str
+        Parameters of `PARAMETERS`, separated by blanks.
+    about : str
+        What --help says of them, where it is not what the table says.
+    """
+    for name in names.split():
+        parameter, text = PARAMETERS[name], about.get(name)
+        options = {"dest": name, "help": text or parameter.about or None}
+        if parameter.kind is bool:
+            options |= {"action": "store_true", "default": None}
+        elif parameter.choices:
+            options["choices"] = parameter.choices
+        else:
+            words = {int: "N", float: "F", str: "NAME"}
+            options |= {"type": reader(parameter), "metavar": words[parameter.kind]}
+        group.add_argument(flag_of(name), **options)
 
-    return parse
+
+def add_learner(p, stream=False):
+    """The network and the rule.
+
+    stream : bool
+        Of the online classifier: pair weights are those of a class.
+    """
+    group = p.add_argument_group("the network")
+    add(group, "head backbone")
+    add(group, "pair_weights", pair_weights="of each class" if stream else None)
+    add(group, "density")
+    group = p.add_argument_group("learning")
+    add(group, "rule learning_rate importance_lambda batch_size")
+    if not stream:
+        add(group, "epochs")
 
 
-def numbers(text):
-    """A parser of numbers above 0, separated by commas."""
-    return [real(0, above=True)(word) for word in text.split(",")]
+def add_task_stream(p):
+    """What is learned, and how the paper and its released program differ."""
+    group = p.add_argument_group("what is learned")
+    add(group, "experiment dataset label multi_head classes_per_task tasks blur")
+    add_learner(p)
+    group = p.add_argument_group(
+        "where the paper and its released program differ (README, differences)"
+    )
+    add_protocol(group)
+    add(group, "pairs kwta_threshold smas_norm class_mask gelu")
+
+
+def add_protocol(group):
+    """--protocol, for what the paper and its program differ in."""
+    group.add_argument(
+        "--protocol",
+        choices=list(PROTOCOLS),
+        help="sets pairs, threshold, norm, mask and GELU; released, where the printed numbers "
+        "come from, unless given",
+    )
+
+
+def add_files(group, out=None):
+    """Where data lie and results go; `out` says what results there are."""
+    group.add_argument("--data-dir", metavar="DIR", help="where data sets lie or are downloaded to")
+    if out:
+        group.add_argument("--out", metavar="DIR", help=out)
+
+
+def add_device(group, about="cuda: on a GPU, which needs CuPy (cpu)"):
+    """--device."""
+    group.add_argument("--device", choices=["cpu", "cuda"], default="cpu", help=about)
+
+
+def add_workers(group):
+    """Who does the runs: processes here, or a cluster."""
+    either = group.add_mutually_exclusive_group()
+    add(either, "workers")
+    either.add_argument("--cluster", metavar="ADDRESS", help="a dask scheduler, tcp://host:port")
+
+
+def add_output(group, result="one JSON object a run on standard output"):
+    """What is printed."""
+    if result:
+        group.add_argument("--json", action="store_true", help=result)
+    group.add_argument("--quiet", action="store_true", help="no progress, the result alone")
+
+
+def train_flags(p):
+    """train: runs over tasks."""
+    add_task_stream(p)
+    group = p.add_argument_group("the run")
+    group.add_argument("--settings", metavar="FILE", help="settings to use where no flag is given")
+    add(group, "seed runs")
+    add_device(group, "cuda: all seeds of --runs together on a GPU; needs CuPy (cpu)")
+    add_files(group, "append each result to DIR; a run found there is not repeated")
+    group.add_argument("--plot", metavar="FILE", help="draw the first run (.png, .svg or .pdf)")
+    add_output(group)
+
+
+def tune_flags(p):
+    """tune: a search of learning rate and density on held-out training data."""
+    p.add_argument("file", metavar="OUT.json", help="the best settings, for train --settings")
+    add_task_stream(p)
+    group = p.add_argument_group("the search")
+    group.add_argument("--settings", metavar="FILE", help="settings to use where no flag is given")
+    for flag, name in (("--learning-rates", "learning_rate"), ("--densities", "density")):
+        read = reader(PARAMETERS[name])
+        group.add_argument(
+            flag,
+            type=lambda text, read=read: [read(word) for word in text.split(",")],
+            metavar="F,F",
+            help="to search (the released ones)",
+        )
+    add(group, "seed runs", runs="seeds for each setting, from --seed on (1)")
+    add_workers(group)
+    add_files(group, "append each result to DIR; a run found there is not repeated (runs)")
+    add_output(group, "the best settings on standard output")
+
+
+def stream_flags(p):
+    """stream: the online classifier on a file in its own order."""
+    p.add_argument("dataset", metavar="FILE", help=PARAMETERS["dataset"].about)
+    add(p, "label")
+    p.add_argument("--save-model", metavar="FILE", help="keep what was learned in FILE (.npz)")
+    p.add_argument("--load-model", metavar="FILE", help="go on from what --save-model kept")
+    add_learner(p, stream=True)
+    add(p.add_argument_group("variants"), "kwta_threshold smas_norm gelu")
+    group = p.add_argument_group("the run")
+    add(group, "seed", seed="of the classifier (0)")
+    add_device(group)
+    add_files(group)
+    group.add_argument("--plot", metavar="FILE", help="draw the result (.png, .svg or .pdf)")
+    add_output(group, "one JSON object on standard output")
+
+
+def paper_flags(p):
+    """paper: the runs behind a part of the paper, done where the store lacks them."""
+    p.add_argument("part", metavar="PART", help="table1 to table5, sparsity, curves, cifar, or all")
+    p.add_argument(
+        "--only", metavar="TEXT", help='the cells with these words: "mlp-700-1 pairwise"'
+    )
+    add_protocol(p)
+    add(p, "runs", runs="seeds a cell (the paper's number)")
+    add_device(p, "cuda: the seeds of a cell together on a GPU; needs CuPy (cpu)")
+    add_workers(p)
+    add_files(p, "the store: a run found there is not repeated (results)")
+    add_output(p, result=None)
+
+
+def report_flags(p):
+    """report: tables and figures of the runs in a store."""
+    p.add_argument("--out", metavar="DIR", help="the store, and where they are written (results)")
+    add_protocol(p)
+
+
+def bench_flags(p):
+    """bench: training steps against the machine's own floor."""
+    add_device(p, "cuda: cells of the paper and kernels on a GPU; needs CuPy (cpu)")
+    p.add_argument("--data-dir", metavar="DIR", help="with --device cuda: where MNIST lies")
+    p.add_argument("--json", action="store_true", help="one JSON object on standard output")
+
+
+COMMANDS = {
+    "train": train_flags,
+    "paper": paper_flags,
+    "stream": stream_flags,
+    "tune": tune_flags,
+    "report": report_flags,
+    "bench": bench_flags,
+}
+"""What gives each subcommand its flags."""
 
 
 def parser():
-    """The parser of every flag."""
-    p = Parser(
-        description=DESCRIPTION,
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    p.add_argument("--version", action="version", version=f"minipw {__version__}")
-    what = p.add_argument_group("what is learned")
-    what.add_argument(
-        "--exp",
-        choices=["split", "permuted", "iid", "stream"],
-        help="split: a few classes a task; permuted: all data, pixels permuted anew a task; "
-        "iid: all data in random order; stream: the online classifier on the data in their own "
-        "order",
-    )
-    what.add_argument(
-        "--dataset",
-        metavar="NAME",
-        help="mnist (default), fashion-mnist, cifar-10, mnist-5k (bundled), FILE.npz with "
-        "x_train, y_train, x_test, y_test, or FILE.csv with a header",
-    )
-    what.add_argument("--label", metavar="COLUMN", help="of FILE.csv, the column of the classes")
-    what.add_argument(
-        "--multi-head", action="store_true", help="loss and test see only the task's classes"
-    )
-    what.add_argument(
-        "--classes-per-task", type=whole(1), metavar="N", help="split: classes of a task (2)"
-    )
-    what.add_argument("--tasks", type=whole(1), metavar="N", help="permuted: permutations (10)")
-    what.add_argument(
-        "--blur",
-        type=real(0),
-        metavar="F",
-        help="split, permuted: tasks run into each other over this share of their length (0)",
-    )
-    network = p.add_argument_group("the network")
-    network.add_argument("--head", choices=["pairwise", "fc"], help="pairwise unless given")
-    network.add_argument(
-        "--backbone",
-        metavar="NAME",
-        help="mlp-WIDTH-DEPTH, cnn-s or cnn-m (mlp-700-1 for pairwise, mlp-1000-1 for fc: "
-        "equally many parameters)",
-    )
-    network.add_argument(
-        "--pair-weights", type=whole(1), metavar="N", help="weights of the pairwise head"
-    )
-    network.add_argument(
-        "--density",
-        type=real(0),
-        metavar="F",
-        help="share of the last hidden units that k-WTA keeps, in (0, 1)",
-    )
-    learning = p.add_argument_group("learning")
-    learning.add_argument(
-        "--rule", choices=["adagrad", "s-mas", "sgd"], help="adagrad unless given"
-    )
-    learning.add_argument("--learning-rate", type=real(0, above=True), metavar="F")
-    learning.add_argument(
-        "--lambda",
-        dest="importance_lambda",
-        type=real(0),
-        metavar="F",
-        help="how fast importance grows: stability against plasticity",
-    )
-    learning.add_argument("--batch-size", type=whole(1), metavar="N")
-    learning.add_argument("--epochs", type=whole(1), metavar="N", help="passes over each task")
-    protocol = p.add_argument_group(
-        "where the paper and its released program differ (README, differences)"
-    )
-    protocol.add_argument(
-        "--protocol",
-        choices=list(PROTOCOLS),
-        help="sets all five below; released, where the printed numbers come from, unless given",
-    )
-    protocol.add_argument("--pairs", choices=["released", "distinct"])
-    protocol.add_argument("--kwta-threshold", choices=["k", "k+1"])
-    protocol.add_argument("--smas-norm", choices=["mean", "sum"])
-    protocol.add_argument("--class-mask", choices=["zero", "exclude"])
-    protocol.add_argument("--gelu", choices=["tanh", "exact"])
-    run = p.add_argument_group("the run")
-    run.add_argument("--seed", type=whole(0), metavar="N", help="of the first run (0)")
-    run.add_argument(
-        "--runs", type=whole(1), metavar="N", help="seeds (1; --paper: the paper's number)"
-    )
-    run.add_argument(
-        "--device",
-        choices=["cpu", "cuda"],
-        default="cpu",
-        help="cuda: all seeds of --runs, or of a cell of --paper, together on a GPU; needs CuPy "
-        "(cpu)",
-    )
-    run.add_argument("--data-dir", metavar="DIR", help="where data sets lie or are downloaded to")
-    run.add_argument(
-        "--out",
-        metavar="DIR",
-        help="append each result to DIR; a run found there is not repeated (--paper and --report: "
-        "results, --tune: runs)",
-    )
-    run.add_argument("--plot", metavar="FILE", help="draw the first run (.png, .svg or .pdf)")
-    run.add_argument("--json", action="store_true", help="one JSON object a run on standard output")
-    run.add_argument("--quiet", action="store_true", help="the accuracy alone")
-    run.add_argument(
-        "--workers",
-        type=whole(1),
-        metavar="N",
-        help="processes that share the runs of --paper and --tune (one a core)",
-    )
-    run.add_argument(
-        "--save-model", metavar="FILE", help="stream: keep what was learned in FILE (.npz)"
-    )
-    run.add_argument(
-        "--load-model", metavar="FILE", help="stream: go on from what --save-model kept"
-    )
-    paper = p.add_argument_group("the paper, table by table")
-    paper.add_argument(
-        "--paper",
-        metavar="PART",
-        help="table1 to table5, sparsity, curves, cifar or all: do the runs that --out lacks",
-    )
-    paper.add_argument(
-        "--only", metavar="TEXT", help='the cells with these words: "mlp-700-1 pairwise"'
-    )
-    paper.add_argument(
-        "--report", action="store_true", help="tables and figures of what --out (results) holds"
-    )
-    search = p.add_argument_group("settings for your own data")
-    search.add_argument(
-        "--tune",
-        metavar="FILE",
-        help="search learning rate and density on a held-out tenth of the training set, "
-        "write the best settings to FILE (.json)",
-    )
-    search.add_argument(
-        "--learning-rates", type=numbers, metavar="F,F", help="to search (the released ones)"
-    )
-    search.add_argument(
-        "--densities", type=numbers, metavar="F,F", help="to search (the released ones)"
-    )
-    search.add_argument("--settings", metavar="FILE", help="settings to use where no flag is given")
-    paper.add_argument("--cluster", metavar="ADDRESS", help="a dask scheduler, tcp://host:port")
-    run.add_argument("--bench", action="store_true", help="time training steps and stop")
-    return p
-
-
-def given_flags(args):
-    """The names, in `args`, of the flags that are given with another value than their default."""
-    defaults = vars(parser().parse_args([]))
-    return [name for name, value in vars(args).items() if value != defaults[name]]
-
-
-def flag_of(name):
-    """The flag behind a name in the namespace: "--lambda" for "importance_lambda"."""
-    return "--" + name.removeprefix("importance_").replace("_", "-")
+    """The parser of the whole command line."""
+    main = Parser(prog="run.py", description=DESCRIPTION, epilog=EPILOG)
+    main.add_argument("--version", action="version", version=f"minipw {__version__}")
+    commands = main.add_subparsers(title="commands", dest="command", metavar="COMMAND")
+    for name, add_flags in COMMANDS.items():
+        about = add_flags.__doc__.removeprefix(f"{name}: ").rstrip(".")
+        texts = {"help": about, "description": about[0].upper() + about[1:] + ".", "epilog": EPILOG}
+        if name in ("train", "tune"):
+            texts["epilog"] = SETTINGS + EPILOG
+        add_flags(commands.add_parser(name, **texts))
+    return main
 
 
 def refuse_unused(flags):
     """Raise InputError for a flag that is given but not used.
 
-    flags : list of (flag, given, used, what it needs)
+    flags : list of (name of its parameter, whether it is used, what it needs)
+        Only of those that are given.
     """
-    for flag, given, used, needs in flags:
-        if given and not used:
-            raise InputError(f"{flag} has no effect without {needs}: leave it out")
+    for name, used, needs in flags:
+        if not used:
+            raise InputError(f"{flag_of(name)} has no effect without {needs}: leave it out")
 
 
-def network_flags(args):
-    """For `refuse_unused`: flags of one head or rule with another."""
-    pairwise, regularized = args.head in (None, "pairwise"), args.rule != "sgd"
-    importance = args.importance_lambda is not None
-    return [
-        ("--pair-weights", args.pair_weights, pairwise, "--head pairwise"),
-        ("--lambda", importance, regularized, "--rule adagrad or s-mas"),
-        ("--smas-norm", args.smas_norm, args.rule == "s-mas", "--rule s-mas"),
-    ]
+def check_learner(given, head, rule):
+    """Raise InputError for a flag of one head or rule that is given with another.
+
+    given : container of str
+        Names of the parameters that are given.
+    """
+    needs = {
+        "pair_weights": (head == "pairwise", "--head pairwise"),
+        "pairs": (head == "pairwise", "--head pairwise"),
+        "importance_lambda": (rule != "sgd", "--rule adagrad or s-mas"),
+        "smas_norm": (rule == "s-mas", "--rule s-mas"),
+    }
+    refuse_unused((name, *need) for name, need in needs.items() if name in given)

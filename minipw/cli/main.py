@@ -1,47 +1,15 @@
-"""The command line: flags to settings, and what is printed."""
+"""The command line: each subcommand handed to its file."""
 
-import json
 import os
+import shlex
 import sys
-from pathlib import Path
+from itertools import pairwise
 
 from minipw import InputError
-from minipw.cli.flags import flag_of, given_flags, network_flags, parser, refuse_unused
+from minipw.cli.flags import COMMANDS, parser
 
-GIVEN = (
-    "learning_rate",
-    "density",
-    "importance_lambda",
-    "batch_size",
-    "epochs",
-    "pair_weights",
-    "classes_per_task",
-    "tasks",
-    "pairs",
-    "kwta_threshold",
-    "smas_norm",
-    "class_mask",
-    "gelu",
-    "label",
-    "blur",
-)
-"""Flags that set one setting each, where they are given."""
-READ_BY = {
-    "bench": ("device", "data_dir", "json"),
-    "report": ("out", "protocol"),
-    "paper": (
-        "only",
-        "protocol",
-        "runs",
-        "out",
-        "data_dir",
-        "device",
-        "workers",
-        "cluster",
-        "quiet",
-    ),
-}
-"""The flags that a command other than --exp heeds."""
+MOVED = {"--paper": "paper", "--report": "report", "--bench": "bench", "--tune": "tune"}
+"""Flags that were commands once."""
 
 
 def main(argv=None):
@@ -52,27 +20,11 @@ def main(argv=None):
     int
         The exit status.
     """
-    args = parser().parse_args(argv)
-    args.given = given_flags(args)
-    args.protocol, args.seed = args.protocol or "released", args.seed or 0
     for variable in ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS"):
-        os.environ.setdefault(variable, "1")  # backend.THREADS share more than the products
+        os.environ.setdefault(variable, "1")  # THREADS share more than the products
     try:
-        if not (args.exp or args.bench or args.paper or args.report or args.settings):
-            raise InputError("nothing to do: give --exp split, permuted or another (see --help)")
-        check_commands(args)
-        if args.paper:
-            return paper(args)
-        if args.report:
-            from minipw.experiments.tables import report
-
-            return report(args.out or "results", args.protocol)
-        from minipw.backend.threads import THREADS, available_threads, keep_freed_memory
-
-        keep_freed_memory()
-        # On a device the host only launches work: threads would cut the batch in pieces.
-        with THREADS.use(available_threads() if args.device == "cpu" else 1):
-            return benchmark(args) if args.bench else train(args)
+        args = parse(sys.argv[1:] if argv is None else argv)
+        return RUN[args.command](args)
     except InputError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
@@ -80,7 +32,7 @@ def main(argv=None):
         print(f"error: not enough memory: {error}; use a smaller network", file=sys.stderr)
         return 2
     except OSError as error:
-        if error.filename is None:  # output that nobody takes: no more of it, at exit neither
+        if error.filename is None:  # nobody takes the output: print no more, not even at exit
             sys.stdout = open(os.devnull, "w")  # noqa: SIM115
         if not isinstance(error, BrokenPipeError):
             where = error.filename or "the output"
@@ -91,197 +43,115 @@ def main(argv=None):
         return 130
 
 
+def parse(argv):
+    """The flags of a command line, as a namespace with the name of its `command`.
+
+    Raises
+    ------
+    InputError
+        For no command, a flag that the command does not have, or one that was a command.
+    """
+    if replacement := moved(argv):
+        raise InputError(f"this is a command of its own: python run.py {shlex.join(replacement)}")
+    if not argv:
+        raise InputError("nothing to do: give --exp split, permuted or iid (see run.py --help)")
+    if argv[0] not in (*COMMANDS, "-h", "--help", "--version"):
+        argv = ["train", *argv]
+    args, unknown = parser().parse_known_args(argv)
+    if unknown:
+        help_line = f"run.py {args.command} --help"
+        raise InputError(f"{args.command} does not take {shlex.join(unknown)} (see {help_line})")
+    return args
+
+
+def moved(argv):
+    """The command line that replaces one with the flags of before; None for any other."""
+    words = [part for word in argv for part in word.split("=", word.startswith("--"))]
+    for flag, command in MOVED.items():
+        if flag in words:
+            place = words.index(flag)
+            values = words[place + 1 :][: flag in ("--paper", "--tune")]
+            return [command, *values, *words[:place], *words[place + 1 + len(values) :]]
+    pairs = list(pairwise(words))
+    if ("--exp", "stream") not in pairs:
+        return None
+    file = [value for flag, value in pairs if flag == "--dataset"] or ["FILE"]
+    left = [w for w in words if w not in ("--exp", "stream", "--dataset", *file)]
+    return ["stream", *file, *left]
+
+
+def with_threads(args, run):
+    """Run a command with the threads that its device wants."""
+    from minipw.backend.threads import THREADS, available_threads, keep_freed_memory
+
+    keep_freed_memory()
+    # On a device the host only launches work: threads would cut the batch in pieces.
+    with THREADS.use(available_threads() if args.device == "cpu" else 1):
+        return run(args)
+
+
+def train(args):
+    """Runs over tasks."""
+    from minipw.cli.train import train
+
+    return with_threads(args, train)
+
+
+def stream(args):
+    """The online classifier on a file."""
+    from minipw.cli.stream import stream
+
+    return with_threads(args, stream)
+
+
+def tune(args):
+    """A search of settings."""
+    from minipw.cli.tune import tune
+
+    return tune(args)
+
+
 def paper(args):
-    """Do the runs behind a part of the paper."""
+    """The runs behind a part of the paper."""
     from minipw.backend.threads import available_cores
     from minipw.experiments.plan import reproduce
 
-    args.out = args.out or "results"
-    args.workers = args.workers or available_cores()
+    if args.only is not None and not args.only.split():
+        raise InputError("--only is empty: give words of a cell, or leave it out")
+    for flag, given in (("--workers", args.workers), ("--cluster", args.cluster)):
+        if given and args.device == "cuda":
+            raise InputError(f"{flag} uses processes on CPUs: leave out it or --device cuda")
+    args.paper, args.out = args.part, args.out or "results"
+    args.protocol, args.workers = args.protocol or "released", args.workers or available_cores()
     return reproduce(args)
 
 
-def benchmark(args):
-    """Time the training steps of a set of networks."""
+def report(args):
+    """Tables and figures."""
+    from minipw.experiments.tables import report
+
+    return report(args.out or "results", args.protocol or "released")
+
+
+def bench(args):
+    """Training steps against the floor."""
     if args.device == "cuda":
         from minipw.bench import gpu
 
         return gpu.main(args)
+    if args.data_dir:
+        raise InputError("--data-dir has no effect without --device cuda: leave it out")
     from minipw.bench import cpu
 
-    return cpu.main(as_json=args.json)
+    return with_threads(args, lambda args: cpu.main(as_json=args.json))
 
 
-def train(args):
-    """The runs, or the search, that the flags ask for."""
-    if args.exp == "stream":
-        from minipw.cli.stream import stream
-
-        return stream(args)
-    from_file = take_settings(args)
-    check_combination(args)
-    from minipw import datasets
-    from minipw.cli.train import experiment
-    from minipw.experiments import figures
-    from minipw.training.settings import resolve
-
-    if args.plot:
-        figures.check_figure(args.plot)
-    dataset = datasets.load(
-        args.dataset or "mnist",
-        data_dir=args.data_dir,
-        named=args.dataset is not None,
-        label=args.label,
-    )
-    if args.classes_per_task and dataset.tasks_train is not None:
-        raise InputError(f"{dataset.name} names its tasks itself: leave out --classes-per-task")
-    settings, source = resolve(
-        dataset,
-        args.exp,
-        args.multi_head,
-        args.backbone,
-        args.head,
-        args.rule,
-        args.protocol,
-        {**from_file, **given_settings(args)},
-    )
-    if settings.blur and args.device == "cuda":
-        raise InputError("blurred streams run on the CPU alone: leave out blur or --device cuda")
-    talk = sys.stderr if args.json else sys.stdout
-
-    def say(text, always=False):
-        if always or not args.quiet:
-            print(text, file=talk, flush=True)
-
-    if args.tune:
-        return tune(args, settings, dataset, say)
-    return experiment(args, settings, source, dataset, say)
-
-
-def take_settings(args):
-    """Fill in what no flag gave from the file of --settings.
-
-    Returns
-    -------
-    dict
-        The settings of the file that have flags of their own name.
-    """
-    values = {}
-    if args.settings:
-        from minipw.paper.released import PROTOCOLS
-        from minipw.training.settings import read_settings
-
-        values = read_settings(args.settings)
-        if "protocol" in args.given:  # a flag wins over the file
-            values = {k: v for k, v in values.items() if k not in PROTOCOLS[args.protocol]}
-    if values.get("experiment") == "stream":
-        raise InputError("--settings is not for --exp stream: give its flags on the command line")
-    for name in ("backbone", "head"):
-        if name in args.given and getattr(args, name) != values.get(name, getattr(args, name)):
-            values.pop("pair_weights", None)  # it was the other network's
-    args.exp = args.exp or values.get("experiment")
-    args.dataset = args.dataset or values.get("dataset")
-    args.backbone = args.backbone or values.get("backbone")
-    args.head = args.head or values.get("head", "pairwise")
-    args.rule = args.rule or values.get("rule", "adagrad")
-    if args.head == "fc":
-        values.pop("pair_weights", None)
-    if not (args.dataset or "").lower().endswith(".csv"):
-        values.pop("label", None)  # it belongs to the file's own data set
-    if args.exp != "split":
-        values.pop("multi_head", None)
-    args.label = args.label or values.get("label")
-    args.multi_head = args.multi_head or values.get("multi_head", False)
-    if args.exp is None:
-        raise InputError("nothing to do: give --exp split, permuted or another (see --help)")
-    return {key: values[key] for key in GIVEN if key in values}
-
-
-def tune(args, settings, dataset, say):
-    """Search settings and write the best to a file that --settings reads."""
-    from minipw.backend.threads import available_cores
-    from minipw.experiments.tune import tune
-
-    args.out = args.out or "runs"
-    args.workers = args.workers or available_cores()
-    chosen = tune(settings, dataset, args, say)
-    if chosen is None:
-        print("interrupted: the same command goes on from here", file=sys.stderr)
-        return 130
-    text = json.dumps(chosen, indent=2) + "\n"
-    try:
-        Path(args.tune).write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"cannot write {args.tune}: {error.strerror}") from None
-    if args.json:
-        print(json.dumps(chosen))
-    say(f"best settings written to {args.tune}: use them with --settings {args.tune}")
-    return 0
-
-
-def check_commands(args):
-    """Refuse flags that belong to another of the things that can be done."""
-    commands = [name for name in ("bench", "report", "paper", "exp") if name in args.given]
-    if len(commands) > 1:
-        first, second = (flag_of(name) for name in commands[:2])
-        raise InputError(f"{first} and {second} are two different things: give one of them")
-    for command in commands:
-        for name in args.given:
-            if command in READ_BY and name not in (command, *READ_BY[command]):
-                raise InputError(
-                    f"{flag_of(name)} has no effect with {flag_of(command)}: leave it out"
-                )
-    on_gpu = not args.bench or args.device == "cuda"
-    unused = [
-        ("--data-dir", args.data_dir, on_gpu, "--device cuda: --bench uses bundled images"),
-        ("--only", args.only, args.paper, "--paper"),
-        ("--cluster", args.cluster, args.paper or args.tune, "--paper or --tune"),
-        ("--workers", args.workers, args.paper or args.tune, "--paper or --tune"),
-        ("--learning-rates", args.learning_rates, args.tune, "--tune"),
-        ("--densities", args.densities, args.tune, "--tune"),
-    ]
-    refuse_unused(unused)
-    if args.cluster and args.workers:
-        raise InputError("--cluster brings its own workers: leave out --workers")
-    if args.only is not None and not args.only.split():
-        raise InputError("--only is empty: give words of a cell, or leave it out")
-    if args.device == "cuda":
-        for flag, given in (
-            ("--workers", args.workers),
-            ("--cluster", args.cluster),
-            ("--tune", args.tune),
-        ):
-            if given:
-                raise InputError(f"{flag} uses processes on CPUs: leave out it or --device cuda")
-
-
-def check_combination(args):
-    """Refuse flags that the others leave without effect."""
-    unused = [
-        ("--multi-head", args.multi_head, args.exp == "split", "--exp split"),
-        ("--classes-per-task", args.classes_per_task, args.exp == "split", "--exp split"),
-        ("--tasks", args.tasks, args.exp == "permuted", "--exp permuted"),
-        ("--blur", args.blur, args.exp in ("split", "permuted"), "--exp split or permuted"),
-        ("--pairs", args.pairs, args.head == "pairwise", "--head pairwise"),
-        ("--class-mask", args.class_mask, args.multi_head, "--multi-head"),
-        ("--save-model", args.save_model, False, "--exp stream"),
-        ("--load-model", args.load_model, False, "--exp stream"),
-    ]
-    refuse_unused([*unused, *network_flags(args)])
-    if args.tune:
-        for flag, given, instead in (
-            ("--density", args.density, "--densities"),
-            ("--learning-rate", args.learning_rate, "--learning-rates"),
-            ("--plot", args.plot, "--plot with --settings afterwards"),
-        ):
-            if given is not None:
-                raise InputError(f"{flag} has no effect with --tune: give {instead}")
-        from minipw.files import check_writable
-
-        check_writable(args.tune, (".json",), "settings")
-
-
-def given_settings(args):
-    """The settings that flags set, by name."""
-    values = {key: getattr(args, key) for key in GIVEN}
-    return {key: value for key, value in values.items() if value is not None}
+RUN = {
+    "train": train,
+    "paper": paper,
+    "stream": stream,
+    "tune": tune,
+    "report": report,
+    "bench": bench,
+}
+"""What does each subcommand."""

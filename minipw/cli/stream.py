@@ -1,4 +1,4 @@
-"""`--exp stream`: the online classifier on a data set in the file's own order.
+"""`stream`: the online classifier on a data set in the file's own order.
 
 Each batch is predicted before it is learned from. Nothing is shuffled, there are no
 tasks, and what is standardized is standardized by what was seen so far.
@@ -13,7 +13,8 @@ from itertools import pairwise
 import numpy as np
 
 from minipw import InputError, datasets
-from minipw.cli.flags import flag_of, network_flags, refuse_unused
+from minipw.cli.flags import check_learner, flag_of
+from minipw.cli.train import speaker
 from minipw.experiments import figures
 from minipw.files import check_writable
 from minipw.network.diagnostics import unused_lines
@@ -25,23 +26,12 @@ from minipw.training.checkpoint import StopRequest
 
 WINDOWS = 20
 """Stretches of the stream whose accuracy is reported one by one."""
-OF_THE_LEARNER = {
-    "backbone": "backbone",
-    "head": "head",
-    "rule": "rule",
-    "learning_rate": "learning_rate",
-    "density": "density",
-    "importance_lambda": "importance_lambda",
-    "batch_size": "batch_size",
-    "pair_weights": "pair_weights_per_class",
-    "kwta_threshold": "kwta_threshold",
-    "smas_norm": "smas_norm",
-    "gelu": "gelu",
-}
+OF_THE_LEARNER = (
+    *("backbone", "head", "pair_weights", "density"),
+    *("rule", "learning_rate", "importance_lambda", "batch_size"),
+    *("kwta_threshold", "smas_norm", "gelu"),
+)
 """Flags that set a parameter of `OnlineClassifier`, where they are given."""
-OF_RUNS = ("multi_head", "classes_per_task", "tasks", "blur", "epochs", "pairs", "class_mask")
-OF_RUNS += ("runs", "out", "tune", "settings", "protocol")
-"""Flags that a stream has no use for."""
 
 
 def stream(args):
@@ -56,20 +46,15 @@ def stream(args):
     int
         The exit status: 0, or 130 when interrupted.
     """
-    unused = [
-        (flag_of(name), name in args.given, False, "--exp split, permuted or iid")
-        for name in OF_RUNS
-    ]
-    refuse_unused([*unused, *network_flags(args)])
+    given = {name: getattr(args, name) for name in OF_THE_LEARNER}
+    given = {name: value for name, value in given.items() if value is not None}
+    check_learner(given, given.get("head", "pairwise"), given.get("rule", "adagrad"))
     if args.save_model:
         check_model_path(args.save_model)
     if args.plot:
         figures.check_figure(args.plot)
-    learner = learner_for(args)
-    named = args.dataset is not None
-    dataset = datasets.load(
-        args.dataset or "mnist", args.data_dir, named, label=args.label, raw=True
-    )
+    learner = learner_for(args, given)
+    dataset = datasets.load(args.dataset, args.data_dir, label=args.label, raw=True)
     if learner.samples and not set(learner.classes_) & set(label_list(dataset, dataset.y_train)):
         known = ", ".join(map(repr, learner.classes_[:5]))
         print(f"warning: the model's classes ({known}) do not occur in the file", file=sys.stderr)
@@ -79,12 +64,7 @@ def stream(args):
     except InputError as error:
         raise InputError(f"{dataset.name}, {error}") from None
     learner.columns = columns or learner.columns
-    talk = sys.stderr if args.json else sys.stdout
-
-    def say(text):
-        if not args.quiet:
-            print(text, file=talk, flush=True)
-
+    say = speaker(args)
     settings = learner.settings
     say(
         f"{dataset.name}: {len(dataset.y_train):,} samples in their own order\n"
@@ -127,19 +107,21 @@ def check_model_path(path):
             raise InputError(f"{error}; it is not replaced, choose another --save-model") from None
 
 
-def learner_for(args):
-    """The classifier that the flags describe, or the one in the file of --load-model."""
-    given = {flag: getattr(args, flag) for flag in OF_THE_LEARNER}
-    given = {flag: value for flag, value in given.items() if value is not None}
+def learner_for(args, given):
+    """The classifier that the flags describe, or the one in the file of --load-model.
+
+    given : dict of str
+        Parameters that flags set.
+    """
     if args.load_model:
-        given |= {"seed": args.seed} if "seed" in args.given else {}
-        for name in given:
+        for name in (*given, *(["seed"] if args.seed is not None else [])):
             raise InputError(
                 f"{flag_of(name)} cannot be given with --load-model: the model has its own"
             )
         return OnlineClassifier.load(args.load_model, args.device)
-    parameters = {OF_THE_LEARNER[flag]: value for flag, value in given.items()}
-    return OnlineClassifier(seed=args.seed, device=args.device, **parameters)
+    if "pair_weights" in given:
+        given["pair_weights_per_class"] = given.pop("pair_weights")
+    return OnlineClassifier(seed=args.seed or 0, device=args.device, **given)
 
 
 def label_list(dataset, numbers):

@@ -1,43 +1,47 @@
-"""`--exp`: seeds one after the other in this process, or together on a device."""
+"""`train`: seeds one after the other in this process, or together on a device."""
 
 import json
 import os
 import sys
 from contextlib import nullcontext
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from functools import partial
 from pathlib import Path
 
-from minipw import InputError
+from minipw import InputError, datasets
 from minipw.backend.arrays import array_module
 from minipw.backend.cuda import device_module, device_text
+from minipw.cli.flags import check_learner, refuse_unused
 from minipw.experiments import figures, run_text
 from minipw.experiments.store import Store, run_key
 from minipw.paper.released import PROTOCOLS, printed_accuracy, released_settings
 from minipw.progress import progress_bar
 from minipw.training.checkpoint import Checkpointer, Stopped, StopRequest, path_for
-from minipw.training.run import Run, train
+from minipw.training.run import Run
+from minipw.training.run import train as train_run
+from minipw.training.settings import Settings, read_settings, resolve
 
 
-def experiment(args, settings, source, dataset, say):
-    """Do the runs, store and show them.
+def train(args):
+    """Do the runs that the flags ask for, store and show them.
 
     Parameters
     ----------
-    args : namespace
-        seed, runs, out, plot, json, quiet.
-    settings : Settings
-    source : str
-        Where they came from.
-    dataset : Dataset
-    say : callable of str
+    args : namespace of the flags
 
     Returns
     -------
     int
-        The exit status.
+        The exit status: 0, or 130 when interrupted.
     """
-    runs, beside = args.runs or 1, paper_number(settings)
+    args.seed, runs = args.seed or 0, args.runs or 1
+    if args.plot:
+        figures.check_figure(args.plot)
+    settings, source, dataset = chosen_settings(args)
+    if settings.blur and args.device == "cuda":
+        raise InputError("blurred streams run on the CPU alone: leave out blur or --device cuda")
+    say = speaker(args)
+    beside = paper_number(settings)
     state, records = Run(settings, args.seed, dataset, device_module(args.device)), []
     say(run_text.settings_text(state, source, dataset.name))
     with open_store(args, settings) as store, StopRequest() as stop:
@@ -73,6 +77,74 @@ def experiment(args, settings, source, dataset, say):
     return 0
 
 
+def speaker(args):
+    """A function that prints text for the reader, beside what --json prints."""
+    talk = sys.stderr if args.json else sys.stdout
+
+    def say(text, always=False):
+        if always or not args.quiet:
+            print(text, file=talk, flush=True)
+
+    return say
+
+
+def chosen_settings(args):
+    """The settings that the flags ask for, and the data set that they are for.
+
+    A flag wins over the file of --settings, both win over what was released.
+
+    Returns
+    -------
+    settings : Settings
+    source : str
+        Where what was not given came from.
+    dataset : Dataset
+    """
+    names = [field.name for field in fields(Settings)]
+    flags = {name: getattr(args, name, None) for name in names}
+    flags = {name: value for name, value in flags.items() if value is not None}
+    given = {**settings_of_file(args, flags), **flags}
+    if "experiment" not in given:
+        raise InputError("nothing to do: give --exp split, permuted or iid (see run.py --help)")
+    experiment, head = given.pop("experiment"), given.pop("head", "pairwise")
+    rule, multi_head = given.pop("rule", "adagrad"), given.pop("multi_head", False)
+    needs = {
+        "multi_head": (experiment == "split", "--exp split"),
+        "classes_per_task": (experiment == "split", "--exp split"),
+        "tasks": (experiment == "permuted", "--exp permuted"),
+        "blur": (experiment in ("split", "permuted"), "--exp split or permuted"),
+        "class_mask": (multi_head, "--multi-head"),
+    }
+    refuse_unused((name, *need) for name, need in needs.items() if flags.get(name))
+    check_learner(flags, head, rule)
+    name = given.pop("dataset", None)
+    dataset = datasets.load(
+        name or "mnist", data_dir=args.data_dir, named=name is not None, label=given.get("label")
+    )
+    if "classes_per_task" in flags and dataset.tasks_train is not None:
+        raise InputError(f"{dataset.name} names its tasks itself: leave out --classes-per-task")
+    protocol, backbone = args.protocol or "released", given.pop("backbone", None)
+    settings, source = resolve(
+        dataset, experiment, multi_head, backbone, head, rule, protocol, given
+    )
+    return settings, source, dataset
+
+
+def settings_of_file(args, flags):
+    """The settings of the file of --settings that go with the flags; {} without one."""
+    values = read_settings(args.settings) if args.settings else {}
+    if args.protocol:  # a flag wins over the file
+        values = {k: v for k, v in values.items() if k not in PROTOCOLS[args.protocol]}
+    changed = [n for n in ("backbone", "head") if n in flags and flags[n] != values.get(n, flags[n])]
+    if changed or {**values, **flags}.get("head") == "fc":
+        values.pop("pair_weights", None)  # they are another network's
+    if not {**values, **flags}.get("dataset", "").lower().endswith(".csv"):
+        values.pop("label", None)  # it belongs to the file's own data set
+    if {**values, **flags}.get("experiment") != "split":
+        values.pop("multi_head", None)
+    return values
+
+
 def one_by_one(args, state, seeds, dataset, store, stop, say):
     """Do the runs of seeds one after the other, on the CPU.
 
@@ -100,7 +172,7 @@ def one_by_one(args, state, seeds, dataset, store, stop, say):
         checkpointer = checkpointer_for(args, settings, seed, dataset, stop)
         try:
             with progress_bar(steps, " steps", args.quiet) as bar:
-                record = train(settings, seed, dataset, bar, checkpointer, ready)
+                record = train_run(settings, seed, dataset, bar, checkpointer, ready)
         except Stopped as stopped:
             raise Stopped(f"{stopped}{checkpointer.advice}") from None
         if store:

@@ -62,10 +62,10 @@ def test_a_run_that_fails_ends_the_command(command, tiny, cupy, tmp_path):
 @pytest.mark.parametrize(
     "flags, says",
     [
-        ("--report --device cuda", "--device has no effect with --report: leave it out"),
-        ("--exp split --tune x.json --device cuda", "--tune uses processes"),
-        ("--paper table1 --workers 2 --device cuda", "--workers uses processes"),
-        ("--paper table1 --cluster tcp://a:1 --device cuda", "--cluster uses processes"),
+        ("report --device cuda", "report does not take --device cuda"),
+        ("tune x.json --exp split --device cuda", "tune does not take --device cuda"),
+        ("paper table1 --workers 2 --device cuda", "--workers uses processes"),
+        ("paper table1 --cluster tcp://a:1 --device cuda", "--cluster uses processes"),
         ("--exp split --device gpu", "'gpu'"),
     ],
 )
@@ -74,7 +74,7 @@ def test_flags_that_do_not_fit(command, cupy, flags, says):
     assert (status, out, err.count("\n")) == (2, "", 1) and says in err
 
 
-@pytest.mark.parametrize("command_flags", ["--exp split", "--bench", "--paper table1"])
+@pytest.mark.parametrize("command_flags", ["--exp split", "bench", "paper table1"])
 def test_without_cupy(command, tiny, monkeypatch, tmp_path, command_flags):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(sys.modules, "cupy", None)  # its import fails
@@ -149,21 +149,21 @@ def records_of(folder):
 
 
 def test_the_cells_of_a_table(command, table, cupy):
-    status, out, err = command("--paper", "table1", "--device", "cuda")
+    status, out, err = command("paper", "table1", "--device", "cuda")
     lines = out.splitlines()
     assert (status, err) == (0, "")
     assert lines[0] == "2 cells, 6 runs to do on Stand-in device, 4 GiB"
     assert all(line.endswith("(3)") for line in lines[1:])
     records = records_of("results")
     assert {(r["device"], r["runs_together"]) for r in records} == {("cuda", 3)}
-    again = command("--paper", "table1", "--device", "cuda", "--runs", 4)[1].splitlines()
+    again = command("paper", "table1", "--device", "cuda", "--runs", 4)[1].splitlines()
     assert again[0].startswith("2 cells, 2 runs to do, about ") and len(records_of("results")) == 8
 
 
 def test_a_cell_that_fails_is_reported_and_the_other_done(command, table, cupy):
     wrong = table[0].request | {"given": {"batch_size": 1000}}
     table[0] = replace(table[0], request=wrong)
-    status, out, err = command("--paper", "table1", "--device", "cuda")
+    status, out, err = command("paper", "table1", "--device", "cuda")
     assert status == 2 and err.count("failed: seed ") == 3 and "batch size 1000 is more" in err
     assert out.splitlines()[1].endswith("| -") and out.splitlines()[2].endswith("(3)")
 
@@ -178,7 +178,7 @@ def test_an_interrupted_table_keeps_what_is_complete(command, table, cupy, monke
             os.kill(os.getpid(), signal.SIGINT)
 
     monkeypatch.setattr(Stack, "step", step)
-    status, _, err = command("--paper", "table1", "--device", "cuda")
+    status, _, err = command("paper", "table1", "--device", "cuda")
     assert status == 130 and err.startswith("interrupted: the same command goes on from here; ")
     assert err.endswith("runs under way on the device begin anew\n")
     assert len(records_of("results")) == 3

@@ -253,6 +253,8 @@ def test_help_teaches(command):
     status, out, err = command("--help")
     assert (status, err) == (0, "")
     assert "python run.py --exp permuted --head pairwise" in out
+    status, out, err = command("train", "--help")
+    assert (status, err) == (0, "")
     for flag in ("--dataset", "--rule", "--runs", "--json", "--protocol", "--plot"):
         assert flag in out
     assert "130 interrupted" in out

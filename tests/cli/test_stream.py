@@ -1,4 +1,4 @@
-"""`--exp stream`: the online classifier on a file in its own order."""
+"""`stream`: the online classifier on a file in its own order."""
 
 import json
 import os
@@ -32,7 +32,7 @@ def wine(tmp_path):
 
 @pytest.fixture
 def flags(wine):
-    return ("--exp", "stream", "--dataset", wine, "--label", "kind", *SMALL)
+    return ("stream", wine, "--label", "kind", *SMALL)
 
 
 def test_each_sample_is_predicted_before_it_is_learned(wine):
@@ -79,7 +79,7 @@ def test_a_stream_goes_on_from_a_model(command, flags, wine, tmp_path):
     """The same file twice: as one learner that saw it twice."""
     first, second = tmp_path / "1.npz", tmp_path / "2.npz"
     assert command(*flags, "--batch-size", 7, "--quiet", "--save-model", first)[0] == 0
-    bare = flags[:6]
+    bare = flags[:4]
     status, out, err = command(*bare, "--load-model", first, "--save-model", second)
     assert status == 0 and "120 samples learned before" in out, err
     dataset = datasets.load(wine, label="kind", raw=True)
@@ -95,7 +95,7 @@ def test_a_stream_goes_on_from_a_model(command, flags, wine, tmp_path):
 def test_a_class_may_be_too_small_to_be_tested(command, wine):
     with open(wine, "a", encoding="utf-8") as file:
         file.write("\n1,orange,2,3,4\n2,orange,2,3,4\n")
-    flags = ("--exp", "stream", "--dataset", wine, "--label", "kind", *SMALL, "--json")
+    flags = ("stream", wine, "--label", "kind", *SMALL, "--json")
     status, out, err = command(*flags)
     result = json.loads(out)
     assert status == 0 and result["samples"] == 3 * 40 + 2, err
@@ -107,7 +107,7 @@ def test_a_class_may_be_too_small_to_be_tested(command, wine):
 def test_a_file_without_anything_to_test(command, tmp_path):
     path = tmp_path / "few.csv"
     path.write_text("x,kind\n1,a\n2,b\n3,a\n")
-    status, _, err = command("--exp", "stream", "--dataset", path, "--label", "kind", *SMALL)
+    status, _, err = command("stream", path, "--label", "kind", *SMALL)
     assert status == 2 and "no class has 5 samples" in err
 
 
@@ -116,12 +116,12 @@ def test_a_file_with_its_columns_in_another_order(command, flags, wine, tmp_path
     assert command(*flags, "--save-model", model)[0] == 0
     lines = [line.split(",") for line in Path(wine).read_text(encoding="utf-8").splitlines()]
     other.write_text("\n".join(",".join(line[::-1]) for line in lines), encoding="utf-8")
-    rest = ("--exp", "stream", "--label", "kind", "--load-model", model)
-    status, _, err = command(*rest, "--dataset", other)
+    rest = ("--label", "kind", "--load-model", model)
+    status, _, err = command("stream", other, *rest)
     assert status == 2 and err.startswith(
         f"error: {other}, column 1 is 'colour' where 'alcohol' was before: keep their order"
     )
-    assert command(*rest, "--dataset", wine)[0] == 0
+    assert command("stream", wine, *rest)[0] == 0
 
 
 def test_quiet_is_one_line(command, flags):
@@ -130,7 +130,7 @@ def test_quiet_is_one_line(command, flags):
 
 
 def test_pixels_of_a_npz_in_its_order(command, tiny_npz):
-    flags = ("--exp", "stream", "--dataset", tiny_npz, *SMALL, "--json", "--head", "fc")
+    flags = ("stream", tiny_npz, *SMALL, "--json", "--head", "fc")
     status, out, err = command(*flags)
     result = json.loads(out)
     assert status == 0 and result["settings"]["head"] == "fc", err
@@ -154,11 +154,11 @@ def test_an_interrupt_keeps_what_was_learned(command, flags, tmp_path, monkeypat
 @pytest.mark.parametrize(
     "extra, says",
     [
-        (("--multi-head",), "--multi-head has no effect without --exp split, permuted or iid"),
-        (("--epochs", 2), "--epochs has no effect"),
-        (("--runs", 2), "--runs has no effect"),
-        (("--out", "runs"), "--out has no effect"),
-        (("--protocol", "paper"), "--protocol has no effect"),
+        (("--multi-head",), "stream does not take --multi-head (see run.py stream --help)"),
+        (("--epochs", 2), "stream does not take --epochs 2"),
+        (("--runs", 2), "stream does not take --runs 2"),
+        (("--out", "runs"), "stream does not take --out runs"),
+        (("--protocol", "paper"), "stream does not take --protocol paper"),
         (("--save-model", "m.txt"), "model m.txt: name it .npz"),
         (("--save-model", "missing/m.npz"), "missing is no folder that can be written"),
         (("--load-model", "missing.npz"), "--backbone cannot be given with --load-model"),
@@ -174,13 +174,13 @@ def test_errors(command, flags, extra, says):
 def test_models_belong_to_streams(command, tiny_npz):
     for flag in ("--save-model", "--load-model"):
         status, _, err = command("--exp", "split", "--dataset", tiny_npz, flag, "m.npz")
-        assert status == 2 and f"{flag} has no effect without --exp stream" in err
+        assert status == 2 and f"train does not take {flag} m.npz" in err
 
 
 def test_a_model_of_another_shape_is_refused(command, flags, tiny_npz, tmp_path):
     model = tmp_path / "m.npz"
     assert command(*flags, "--quiet", "--save-model", model)[0] == 0
-    status, _, err = command("--exp", "stream", "--dataset", tiny_npz, "--load-model", model)
+    status, _, err = command("stream", tiny_npz, "--load-model", model)
     assert status == 2 and "warning: the model's classes ('red'," in err
     assert "error: X has samples of shape (8, 8, 1), those before had (4,)" in err
 
@@ -201,7 +201,7 @@ def test_a_file_that_is_no_model_is_not_replaced(command, flags, tiny_npz, tmp_p
 def test_what_a_loaded_model_cannot_change(command, flags, tmp_path):
     model = tmp_path / "m.npz"
     assert command(*flags, "--quiet", "--save-model", model)[0] == 0
-    bare = (*flags[:6], "--load-model", model)
+    bare = (*flags[:4], "--load-model", model)
     for flag, value in (("--seed", 5), ("--head", "fc"), ("--density", 0.3)):
         status, _, err = command(*bare, flag, value)
         assert status == 2 and f"{flag} cannot be given with --load-model" in err
@@ -214,7 +214,7 @@ def test_what_a_loaded_model_cannot_change(command, flags, tmp_path):
 def test_a_model_with_announced_classes_alone(command, flags, tmp_path):
     model = str(tmp_path / "m.npz")
     OnlineClassifier(classes=["red"]).save(model)
-    status, out, err = command(*flags[:6], "--load-model", model)
+    status, out, err = command(*flags[:4], "--load-model", model)
     assert status == 0 and "accuracy" in out, err
 
 
@@ -235,7 +235,7 @@ def test_units_that_do_nothing_are_named():
 
 def test_the_model_is_checked_before_anything_is_read(command, monkeypatch):
     monkeypatch.setattr(stream.datasets, "load", lambda *_, **__: pytest.fail("read"))
-    status, _, err = command("--exp", "stream", "--load-model", "missing.npz")
+    status, _, err = command("stream", "mnist", "--load-model", "missing.npz")
     assert status == 2 and "missing.npz" in err
     with pytest.raises(InputError):
         OnlineClassifier.load("missing.npz")

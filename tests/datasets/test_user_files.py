@@ -171,7 +171,7 @@ def test_settings_of_a_csv_are_searched_in_other_processes(command, wine, tmp_pa
     flags = ("--exp", "split", "--dataset", wine, "--label", "kind", *NETWORK)
     search = ("--learning-rates", "1e-3,1e-2", "--densities", "0.3", "--out", tmp_path / "runs")
     # a split of single classes leaves 14 samples each, 1 of them held out
-    status, _, err = command(*flags, "--classes-per-task", 1, "--tune", best, *search)
+    status, _, err = command("tune", best, *flags, "--classes-per-task", 1, *search)
     assert status == 0, err
     assert json.loads(best.read_text())["label"] == "kind"
     status, out, err = command("--settings", best, "--json")
@@ -223,7 +223,7 @@ def test_few_samples_a_class_can_be_held_out(command, csv_file, tmp_path):
     flags = ("--exp", "split", "--dataset", path, "--label", "kind", "--classes-per-task", 1)
     network = ("--backbone", "mlp-20-1", "--batch-size", 2, "--pair-weights", 60)
     search = ("--learning-rates", "1e-3", "--densities", "0.3", "--out", tmp_path / "runs")
-    status, _, err = command(*flags, *network, "--tune", tmp_path / "best.json", *search)
+    status, _, err = command("tune", tmp_path / "best.json", *flags, *network, *search)
     assert status == 0, err
 
 
@@ -241,9 +241,9 @@ def test_settings_of_a_csv_with_other_data(command, wine, tiny_npz, tmp_path):
     assert not settings["multi_head"] and settings["label"] == "kind"
 
 
-@pytest.mark.parametrize("experiment", ["split", "stream"])
-def test_a_label_is_refused_where_there_are_no_columns(command, experiment):
-    status, out, err = command("--exp", experiment, "--dataset", "mnist-5k", "--label", "kind")
+@pytest.mark.parametrize("words", ["--exp split --dataset mnist-5k", "stream mnist-5k"])
+def test_a_label_is_refused_where_there_are_no_columns(command, words):
+    status, out, err = command(*words.split(), "--label", "kind")
     assert (status, out) == (2, "") and "mnist-5k: --label is for .csv files; leave it out" in err
 
 
@@ -253,7 +253,8 @@ def test_pair_weights_of_a_settings_file(command, tiny_npz, tmp_path, value):
     path.write_text(json.dumps({"pair_weights": value}))
     flags = ("--exp", "split", "--dataset", tiny_npz, "--backbone", "mlp-20-1", "--density", 0.3)
     status, _, err = command(*flags, "--settings", path)
-    assert status == 2 and f"pair_weights is {value}: use at least 1" in err
+    says = "a pairwise head needs" if value is None else "use a whole number of at least 1"
+    assert status == 2 and f"pair_weights is {value}: {says}" in err
 
 
 def test_samples_are_held_out_of_every_task(tmp_path):

@@ -1,0 +1,45 @@
+"""`tune`: settings chosen on held-out training data, written to a file."""
+
+import json
+import sys
+from pathlib import Path
+
+from minipw import InputError
+from minipw.backend.threads import available_cores
+from minipw.cli.train import chosen_settings, speaker
+from minipw.experiments.tune import tune as search
+from minipw.files import check_writable
+
+
+def tune(args):
+    """Search settings and write the best to a file that `train --settings` reads.
+
+    Parameters
+    ----------
+    args : namespace of the flags
+
+    Returns
+    -------
+    int
+        The exit status: 0, or 130 when interrupted.
+    """
+    for name, instead in (("density", "--densities"), ("learning_rate", "--learning-rates")):
+        if getattr(args, name) is not None:
+            raise InputError(f"--{name.replace('_', '-')} is searched: give {instead}")
+    check_writable(args.file, (".json",), "settings")
+    settings, _, dataset = chosen_settings(args)
+    args.seed, args.out = args.seed or 0, args.out or "runs"
+    args.workers = args.workers or available_cores()
+    say = speaker(args)
+    chosen = search(settings, dataset, args, say)
+    if chosen is None:
+        print("interrupted: the same command goes on from here", file=sys.stderr)
+        return 130
+    try:
+        Path(args.file).write_text(json.dumps(chosen, indent=2) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"cannot write {args.file}: {error.strerror}") from None
+    if args.json:
+        print(json.dumps(chosen))
+    say(f"best settings written to {args.file}: use them with --settings {args.file}")
+    return 0
