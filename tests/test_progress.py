@@ -1,22 +1,20 @@
-"""The progress bar where tqdm is not installed."""
+"""The progress bar is for people: on a terminal, and not when it is quiet."""
 
+import io
 import sys
 
-from minipw.progress import NoBar, progress_bar
+import pytest
+
+from minipw.progress import progress_bar
 
 
-def test_without_tqdm(command, tiny_npz, monkeypatch, tmp_path):
-    monkeypatch.setitem(sys.modules, "tqdm", None)
-    assert isinstance(progress_bar(5, " steps"), NoBar)
-    flags = ("--exp", "split", "--dataset", tiny_npz, "--backbone", "mlp-20-1", "--batch-size", 8)
-    status, out, err = command(*flags, "--out", tmp_path)
-    assert (status, err) == (0, "") and "accuracy" in out
-
-
-def test_what_is_written_is_seen(capsys):
-    with NoBar() as bar:
-        bar.update(3)
-        bar.update()
-        bar.write("failed: seed 1", sys.stderr)
-        assert bar.n == 4
-    assert capsys.readouterr().err == "failed: seed 1\n"
+@pytest.mark.parametrize(
+    "terminal, quiet, shown", [(True, False, True), (True, True, False), (False, False, False)]
+)
+def test_a_bar_is_shown_on_a_terminal(monkeypatch, terminal, quiet, shown):
+    stream = io.StringIO()
+    stream.isatty = lambda: terminal
+    monkeypatch.setattr(sys, "stderr", stream)
+    with progress_bar(5, " steps", quiet) as bar:
+        bar.update(5)
+    assert ("steps" in stream.getvalue()) == shown

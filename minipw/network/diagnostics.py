@@ -1,4 +1,4 @@
-"""What went wrong in a network: values that are not finite, units that do nothing."""
+"""What is wrong with a network: values that are not finite, units that do nothing."""
 
 import numpy as np
 
@@ -6,7 +6,7 @@ from minipw.backend.arrays import array_module, to_host
 from minipw.kernels.pairwise_cpu import used_units
 
 UNSCALED = 1e4
-"""Inputs beyond this are taken as the reason why values are not finite."""
+"""Inputs beyond this size are taken as the reason why values are not finite."""
 
 
 def first_nonfinite_layer(network, x):
@@ -26,30 +26,27 @@ def first_nonfinite_layer(network, x):
     return "head"
 
 
-def message(what, network, x, step, rule):
+def divergence(network, x, step, remedy, what="the loss is"):
     """What is not finite, where it comes from and what to do.
 
     Parameters
     ----------
-    what : str
-        "the loss is"
-    network, x : as in `first_nonfinite_layer`
+    network : Network
+    x : ndarray of shape (B, *input_shape)
+        The batch.
     step : int
         From 1.
-    rule : Rule
-        In use.
+    remedy : str
+        What to do when neither the inputs nor their scale is the reason.
+    what : str
+        What was found to be not finite.
     """
-    layer = first_nonfinite_layer(network, x)
-    smaller = f"begin again with a smaller learning_rate ({rule.learning_rate / 10:g})"
-    return f"{what} not finite at step {step}, first in layer {layer}: {advice(x, smaller)}"
-
-
-def advice(x, otherwise):
-    """What to do about it: to scale inputs x that are large, else what `otherwise` says."""
-    largest = float(abs(x).max())
+    if not array_module(x).isfinite(x).all():
+        return f"step {step}: the input holds values that are not finite: clean the data"
+    layer, largest = first_nonfinite_layer(network, x), float(abs(x).max())
     if largest > UNSCALED:
-        return f"the inputs reach {largest:.2g}: scale them, to a deviation of 1 or so"
-    return otherwise
+        remedy = f"the inputs reach {largest:.2g}: scale them, to a deviation of 1 or so"
+    return f"{what} not finite at step {step}, first in layer {layer}: {remedy}"
 
 
 def nonfinite_parameter(network):
@@ -68,15 +65,17 @@ def unused_units(network, importance, rule):
     network : Network
     importance : dict of str to ndarray
     rule : Rule
-        That the network was trained by.
+        The rule that trained the network.
 
     Returns
     -------
     dict
-        "units": H. "unread": those that no pair joins to an output. "never_won": those of
-        the others whose weights have no importance, since no step changed them (with
-        convolutions: those of whole filters); None for SGD and lambda 0, which keep none. A unit
-        that was k-WTA's threshold has a gradient, as if it had won.
+        "units": H.
+        "unread": units that are in no pair, so no output reads them.
+        "never_won": other units whose weights have no importance, since no step changed
+        them. With convolutions a unit counts when its whole filter has none. None for SGD
+        and lambda 0, which keep no importance. A unit at the threshold of k-WTA has a
+        gradient, as if it had won.
     """
     units, pairs = network.architecture.units, network.pairs
     read = np.ones(units, bool)
@@ -95,9 +94,9 @@ def unused_units(network, importance, rule):
 
 
 def unused_lines(unused):
-    """What to say of them, a str each, when they are over a tenth of the units.
+    """A sentence for each kind of unused unit that is over a tenth of the units.
 
-    unused : dict from `unused_units`, or None where a record has none
+    unused : dict from `unused_units`, or None for a record without one
     """
     if unused is None:
         return

@@ -298,4 +298,5 @@ class OnlineClassifier:
         return to_device(array_module(self.network.parameters["head"]), x.astype(np.float32))
 
     def _divergence(self, what, x):
-        return diagnostics.message(what, self.network, x, self.steps + 1, self.rule)
+        smaller = f"begin again with a smaller learning_rate ({self.rule.learning_rate / 10:g})"
+        return diagnostics.divergence(self.network, x, self.steps + 1, smaller, what)

@@ -10,19 +10,7 @@ from minipw import InputError, files
 
 
 def save(path, arrays, facts):
-    """Replace the file at `path`, so that a reader finds the old one or the new one.
-
-    Parameters
-    ----------
-    path : str ending in .npz
-    arrays : dict of str to ndarray
-    facts : what JSON can hold
-
-    Raises
-    ------
-    InputError
-        When the file cannot be written; the old one is then still there.
-    """
+    """`files.write`, in a folder that is made if need be. InputError when it fails."""
     try:
         os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
         files.write(path, arrays, facts)
@@ -31,18 +19,7 @@ def save(path, arrays, facts):
 
 
 def load(path):
-    """What `save` wrote.
-
-    Returns
-    -------
-    arrays : dict of str to ndarray
-    facts : object
-
-    Raises
-    ------
-    InputError
-        When the file cannot be read or is not whole.
-    """
+    """The arrays and facts that `save` wrote. InputError when the file is not whole."""
     try:
         arrays, facts = files.read(path)
         if facts is None:
@@ -60,9 +37,9 @@ def path_for(folder, key):
 
 
 class StopRequest:
-    """Turns the first Ctrl-C into a request that is met after the step in progress.
+    """A context in which the first Ctrl-C is a request to stop after the step in progress.
 
-    Used as a context; the second Ctrl-C interrupts at once.
+    The second Ctrl-C interrupts at once. `on_request` is called at the first.
     """
 
     def __init__(self, on_request=lambda: None):
@@ -74,7 +51,7 @@ class StopRequest:
 
     def __enter__(self):
         self._before = None
-        with contextlib.suppress(ValueError):  # outside the main thread there are no signals
+        with contextlib.suppress(ValueError):  # other threads than the main one have no signals
             self._before = signal.signal(signal.SIGINT, self._request)
         return self
 
@@ -89,20 +66,20 @@ class StopRequest:
 
 
 class Stopped(Exception):
-    """A run was left on request after it was saved."""
+    """A run stopped on request, after it was saved."""
 
 
 class Checkpointer:
-    """Saves a run every so often, and when it is asked to stop.
+    """Saves a run now and then, and when it is asked to stop.
 
     Parameters
     ----------
     path : str or None
-        Of the checkpoint, .npz. None: nothing is saved.
+        The .npz file. None saves nothing.
     key : str
-        Which run it is of; another run's checkpoint is refused.
+        Identifies the run: another run's checkpoint is refused.
     stop : callable
-        Says, after each step, whether to save, leave and raise `Stopped`.
+        Says, after each step, whether to save the run and raise `Stopped`.
     interval : float
         Seconds between two checkpoints.
     """
@@ -113,19 +90,13 @@ class Checkpointer:
 
     @property
     def advice(self):
-        """What to tell whoever interrupted the run."""
+        """What becomes of an interrupted run, for the message."""
         if self.path is None:
             return "; with --out it would have been saved"
         return "; the same command goes on from here"
 
     def resume(self, run):
-        """Restore a run from its checkpoint, if there is one.
-
-        Returns
-        -------
-        float
-            Seconds that were spent on it before.
-        """
+        """Restore a run from its checkpoint, if there is one; returns the seconds it took."""
         if self.path is None or not os.path.exists(self.path):
             return 0.0
         arrays, facts = load(self.path)
@@ -135,7 +106,7 @@ class Checkpointer:
         return facts["seconds"]
 
     def after_step(self, run, seconds):
-        """Save if it is time to, or leave if that is wanted."""
+        """Save the run if it is time to; raise `Stopped` if that was asked for."""
         stopping = self.stop()
         due = time.monotonic() - self.saved_at > self.interval
         if self.path is not None and (stopping or due):

@@ -1,4 +1,4 @@
-"""Seeds of the same settings, trained as many together as the device has memory for."""
+"""Many seeds of the same settings: as many together as fit into the device's memory."""
 
 import gc
 import time
@@ -20,16 +20,16 @@ def create_runs(settings, seeds, dataset, xp, ready=None):
     """A run for every seed, on the device of `xp`, with one copy of the data there.
 
     ready : dict of int to Run
-        Runs that are there already, by their seed; each is taken out.
+        Runs that were created before, by seed. Each run that is used is removed from it.
     """
-    found = {seed: (ready or {}).pop(seed, None) for seed in seeds}
+    ready = {} if ready is None else ready
 
     def create(seed):
-        return found[seed] or Run(settings, seed, dataset, xp)
+        return ready.pop(seed, None) or Run(settings, seed, dataset, xp)
 
-    # Drawing and sorting is most of the work, and leaves Python's lock to the others.
+    # Most of the work is drawing and sorting, which release Python's lock.
     with ThreadPoolExecutor(available_cores()) as pool:
-        runs = list(pool.map(create, found))
+        runs = list(pool.map(create, seeds))
     data = runs[0].dataset.moved_to(xp)
     for run in runs:
         run.dataset = data
@@ -39,28 +39,29 @@ def create_runs(settings, seeds, dataset, xp, ready=None):
 def run_stack(runs, progress=None, stop=lambda: False):
     """Train runs together and measure each.
 
-    An interrupted stack is not saved: it begins anew.
+    An interrupted stack is not saved.
 
     Parameters
     ----------
     runs : list of Run, from `create_runs`
     progress : tqdm bar or None
-        Its count follows the steps; its description names the task.
+        As in `run.train`.
     stop : callable
-        Says, after each step, whether to leave by raising `Stopped`.
+        Says, after each step, whether to raise `Stopped`.
 
     Returns
     -------
     list of dict or InputError
-        The record of each run, or why there is none. `seconds` is the time of all
+        The record of each run, or why it has none. `seconds` is the time of all runs
         divided by their number.
     """
     began, stack = time.perf_counter(), Stack(runs)
 
     def after_step(stack):
         if progress is not None:
-            number = min(min(run.tasks_done for run in runs) + 1, len(runs[0].tasks))
-            progress.set_description(f"task {number} of {len(runs[0].tasks)}", refresh=False)
+            tasks = len(runs[0].tasks)
+            number = min(tasks, 1 + min(run.tasks_done for run in runs))
+            progress.set_description(f"task {number} of {tasks}", refresh=False)
             progress.update(stack.steps - progress.n)
         if stop():
             raise Stopped(stack.steps)
@@ -75,10 +76,7 @@ def run_stack(runs, progress=None, stop=lambda: False):
 
 
 def seeds_that_fit(settings, dataset, xp):
-    """R, the runs that fit into the device's memory; on a CPU one.
-
-    A rough count: `run_seeds` tries fewer where it was too high.
-    """
+    """R, how many runs fit into the device's memory, roughly; 1 on a CPU."""
     if xp is np:
         return 1
     architecture = settings.architecture(dataset)
@@ -87,23 +85,21 @@ def seeds_that_fit(settings, dataset, xp):
 
 
 def run_seeds(settings, seeds, dataset, xp, together, new_bar=nullcontext, stop=None, ready=None):
-    """Do runs, so many at a time; fewer when the device has not enough memory for them.
+    """Do runs, `together` at a time, or fewer when the device runs out of memory.
 
     Parameters
     ----------
-    settings, dataset : Settings, Dataset
-    seeds : sequence of int
-    xp : module
+    settings, seeds, dataset, xp, ready : as in `create_runs`
     together : int
         R.
     new_bar : callable
-        Gives a context of a progress bar, or of None, for one stack.
-    stop, ready : as in `run_stack` and `create_runs`
+        Returns a context of a progress bar, or of None, for one stack.
+    stop : as in `run_stack`
 
     Yields
     ------
     list of (int, dict or InputError)
-        Each seed of a stack with its record, or why there is none.
+        Each seed of a stack with its record, or why it has none.
     """
     waiting = list(seeds)
     while waiting:
@@ -116,8 +112,7 @@ def run_seeds(settings, seeds, dataset, xp, together, new_bar=nullcontext, stop=
             if len(part) == 1:
                 raise
         if outcomes is None:
-            together = -(-len(part) // 2)
-            runs = None
+            together, runs = -(-len(part) // 2), None
             gc.collect()
             release_memory()
             continue

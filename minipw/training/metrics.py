@@ -7,6 +7,7 @@ A[t, j] is the accuracy on task j after t tasks were learned, in per cent: shape
 import math
 
 import numpy as np
+from scipy.special import stdtrit
 
 
 def average_accuracy(a):
@@ -15,15 +16,10 @@ def average_accuracy(a):
 
 
 def overall_accuracy(a, test_sizes):
-    """Share of all test images that the last row gets right, per cent.
+    """Share of all test images that the last row gets right, per cent: the paper's number.
 
-    The paper's number. It differs from the average where tasks differ in size.
-
-    Parameters
-    ----------
-    a : ndarray of shape (T + 1, T)
-    test_sizes : sequence of T int
-        Test images of each task.
+    It differs from the average where tasks differ in size. `test_sizes` holds the number
+    of test images of each task.
     """
     return float(np.average(a[-1], weights=test_sizes))
 
@@ -65,16 +61,10 @@ def forward_transfer(a):
 
 
 def online_accuracy(correct, seen):
-    """Share of samples predicted correctly before they were learned from, per cent.
+    """Share of samples that were predicted correctly before they were learned, per cent.
 
     Test-then-train, or prequential, accuracy (Gama, Sebastião & Rodrigues 2013), over
-    the whole stream. Of several epochs only the first counts: later the samples are
-    known.
-
-    Parameters
-    ----------
-    correct, seen : int
-        Samples.
+    the whole stream. Only the first epoch counts: later the samples are known.
     """
     return 100 * correct / seen
 
@@ -82,17 +72,8 @@ def online_accuracy(correct, seen):
 def mean_and_interval(values):
     """Mean, standard error and half-width of the 95 % t-interval.
 
-    Parameters
-    ----------
-    values : sequence of n float
-
-    Returns
-    -------
-    mean, standard_error, half_width : float
-        The last two are None for n = 1.
+    The last two are None for a single value.
     """
-    from scipy.special import stdtrit
-
     mean, n = float(np.mean(values)), len(values)
     if n < 2:
         return mean, None, None

@@ -9,17 +9,19 @@ import numpy as np
 from minipw import InputError
 from minipw.backend.arrays import array_module, to_device
 from minipw.network.cost import require_host_memory
-from minipw.network.diagnostics import advice, first_nonfinite_layer, nonfinite_parameter
+from minipw.network.diagnostics import divergence, nonfinite_parameter
 from minipw.network.network import Network
 from minipw.nn.loss import mask_logits
 from minipw.rules import update, zero_importance
 from minipw.training.record import result
 from minipw.training.streams import seed_generators, tasks_for
-from minipw.training.tasks import inputs
 
-LOADED_AT_ONCE = 2000
+TEST_IMAGES_AT_ONCE = 2000
 CURVE_SAMPLES = 2000
-"""Test images a task that each point of a learning curve is measured on."""
+"""Test images of each task that a point of a learning curve is measured on."""
+PROGRESS = ("matrix", "curve", "steps", "seen", "correct", "tasks_done", "batches_done")
+PROGRESS += ("samples_state",)
+"""What a checkpoint holds of a run beside its arrays."""
 
 
 class Run:
@@ -27,16 +29,16 @@ class Run:
 
     Attributes
     ----------
-    matrix : list of rows of the accuracy matrix so far
+    matrix : list of the rows of the accuracy matrix so far
     curve : list of [step, accuracies on the tasks seen so far], per cent
     steps : int
         Done so far.
     seen, correct : int
         Samples of the first epochs, and those predicted correctly before the update.
     tasks_done, batches_done : int
-        Whole tasks, and batches of the next one.
-    loaded_at_once : int
-        Test images that are made ready together.
+        Whole tasks, and batches of the task in progress.
+    samples_state : dict or None
+        State of the generator `samples` before the task in progress.
 
     Parameters
     ----------
@@ -49,7 +51,7 @@ class Run:
     Raises
     ------
     InputError
-        When the settings do not fit the data.
+        When the settings do not fit the data or the memory.
     """
 
     def __init__(self, settings, seed, dataset, xp=np):
@@ -57,7 +59,6 @@ class Run:
             dataset = dataset.hold_out(settings.held_out)
         self.settings, self.seed, self.dataset = settings, seed, dataset
         generators = seed_generators(seed)
-        self.samples = generators["samples"]
         architecture = settings.architecture(dataset)
         if xp is np:
             require_host_memory(architecture, settings.batch_size)
@@ -70,11 +71,9 @@ class Run:
         self.importance = zero_importance(self.network.parameters)
         self.rule = settings.learning_rule()
         self.tasks = tasks_for(settings, dataset, generators["tasks"])
-        self.loaded_at_once = LOADED_AT_ONCE
-
+        self.samples, self.samples_state = generators["samples"], None
         self.matrix, self.curve = [], []
         self.steps = self.seen = self.correct = self.tasks_done = self.batches_done = 0
-        self.samples_state = None  # of `samples` before the task in progress
 
     @property
     def total_steps(self):
@@ -82,28 +81,29 @@ class Run:
         settings = self.settings
         return sum(task.steps(settings.batch_size, settings.epochs) for task in self.tasks)
 
-    def mask(self, task):
-        """The classes that loss and evaluation see: all of them (None) in single-head."""
-        return task.classes if self.settings.multi_head else None
+    @property
+    def remedy(self):
+        """What to do when values are not finite."""
+        return f"use a smaller learning rate (--learning-rate {self.settings.learning_rate / 10:g})"
 
     def learn(self, after_step):
-        """Go on to the end of the stream.
+        """Learn the rest of the stream.
 
         Parameters
         ----------
         after_step : callable of this run
-            Called after every step and every test; may raise to leave.
+            Called after every step and every test. It may raise to stop the run.
         """
         for task, batches in self.stretches(after_step):
             for rows in batches:
-                self.count(1, self.step(task, rows, self.steps + 1))
+                self.count(1, self.step(task, rows))
                 after_step(self)
 
     def stretches(self, after_test):
-        """The rest of the stream, in stretches between which nothing is measured.
+        """The rest of the stream, cut where something is measured.
 
-        Between two of them this generator measures what is due. Whoever takes a stretch
-        trains on it and calls `count` before asking for the next one.
+        This generator measures the accuracy matrix and the learning curve. The caller
+        trains on each stretch and calls `count` before it asks for the next one.
 
         Parameters
         ----------
@@ -116,54 +116,52 @@ class Run:
         batches : list of int ndarray of shape (B,)
             Of one epoch.
         """
+        batch_size, every = self.settings.batch_size, self.settings.evaluate_every
         if not self.matrix:
             self.matrix.append(self.evaluate(after_test))
-        every = self.settings.evaluate_every
         while self.tasks_done < len(self.tasks):
             task = self.tasks[self.tasks_done]
+            epoch = task.steps(batch_size)
             if self.samples_state is None:
                 self.samples_state = self.samples.bit_generator.state
-            batches = task.batches(self.samples, self.settings.batch_size, self.settings.epochs)
+            batches = task.batches(self.samples, batch_size, self.settings.epochs)
             batches = list(islice(batches, self.batches_done, None))
-            self._point_of_curve()
+            self._extend_curve()
             while batches:
-                size = task.steps(self.settings.batch_size, epochs=1)
-                size -= self.batches_done % size
+                size = epoch - self.batches_done % epoch
                 if every:
                     size = min(size, every - self.steps % every)
                 yield task, batches[:size]
                 del batches[:size]
-                self._point_of_curve()
+                self._extend_curve()
             self.check_weights()
             self.matrix.append(self.evaluate(after_test))
             self.tasks_done, self.batches_done, self.samples_state = self.tasks_done + 1, 0, None
 
     def count(self, steps, correct):
-        """Take note of so many steps of one epoch and their correct predictions."""
-        epoch = self.tasks[self.tasks_done].steps(self.settings.batch_size, epochs=1)
-        if self.batches_done < epoch:
-            self.seen += steps * self.settings.batch_size
+        """Count steps of one epoch and the predictions that were correct in them."""
+        batch_size = self.settings.batch_size
+        if self.batches_done < self.tasks[self.tasks_done].steps(batch_size):  # the first epoch
+            self.seen += steps * batch_size
             self.correct += correct
         self.steps += steps
         self.batches_done += steps
 
-    def _point_of_curve(self):
-        """Measure a point of the learning curve if one is due and not there yet."""
+    def _extend_curve(self):
+        """Measure the next point of the learning curve if it is due."""
         every = self.settings.evaluate_every
         measured = self.curve[-1][0] if self.curve else 0
         if every and self.steps % every == 0 and self.steps > measured:
             seen = self.tasks[: self.tasks_done + 1]
             self.curve.append([self.steps, [self.accuracy(task, CURVE_SAMPLES) for task in seen]])
 
-    def step(self, task, rows, number):
+    def step(self, task, rows):
         """Test on a batch, then train on it.
 
         Parameters
         ----------
         task : Task
         rows : int ndarray of shape (B,)
-        number : int
-            Of the step, for the message when the loss is not finite.
 
         Returns
         -------
@@ -176,7 +174,7 @@ class Run:
             x, labels, self.rule, mask, self.settings.class_mask
         )
         if not math.isfinite(loss):
-            raise InputError(self.divergence(x, number))
+            raise InputError(divergence(self.network, x, self.steps + 1, self.remedy))
         for name, gradient in gradients.items():
             update(self.rule, self.network.parameters[name], self.importance[name], gradient)
         return int((self.predict(logits, mask) == labels).sum())
@@ -185,55 +183,37 @@ class Run:
         """Classes of the largest logits, among those of the mask in multi-head."""
         return mask_logits(logits, mask, self.settings.class_mask).argmax(-1)
 
-    def divergence(self, x, number):
-        """Where the first value that is not finite is, and what to do.
-
-        x : ndarray of shape (B, *input_shape)
-        number : int, of the step
-        """
-        if not array_module(x).isfinite(x).all():
-            return f"step {number}: the input holds values that are not finite: clean the data"
-        layer = first_nonfinite_layer(self.network, x)
-        what = f"the loss is not finite at step {number}, first in layer {layer}"
-        return f"{what}: {advice(x, self._advice())}"
-
-    def _advice(self):
-        return f"use a smaller learning rate (--learning-rate {self.settings.learning_rate / 10:g})"
-
     def check_weights(self):
-        """Raise InputError when a weight is not finite; asked for between tasks."""
+        """Raise InputError when a weight is not finite; called at the end of a task."""
         if name := nonfinite_parameter(self.network):
             what = f"layer {name} holds weights that are not finite after step {self.steps}"
-            raise InputError(f"{what}: {self._advice()}")
+            raise InputError(f"{what}: {self.remedy}")
 
-    def evaluate(self, after_step=None):
+    def evaluate(self, after_test=lambda run: None):
         """Accuracy on every task's test images, per cent: list of T float."""
         row = []
         for task in self.tasks:
             row.append(self.accuracy(task))
-            if after_step is not None:
-                after_step(self)
+            after_test(self)
         return row
 
     def accuracy(self, task, count=None):
         """Accuracy on a task's test images, or on `count` spread over them, per cent."""
-        test = task.test
+        data, test, xp = self.dataset, task.test, array_module(self.dataset.x_test)
         if count is not None and count < test.size:
             test = test[np.linspace(0, test.size - 1, count).astype(int)]
-        data, xp = self.dataset, array_module(self.dataset.x_test)
-        mask, permutation = self.mask(task), task.permutation
-        mask = None if mask is None else to_device(xp, mask)
-        permutation = None if permutation is None else to_device(xp, permutation)
+        mask = to_device(xp, task.classes) if self.settings.multi_head else None
+        size = self.network.evaluation_batch or TEST_IMAGES_AT_ONCE
         correct = 0
-        for start in range(0, test.size, self.loaded_at_once):
-            rows = to_device(xp, test[start : start + self.loaded_at_once])
-            x = inputs(data, data.x_test.take(rows, axis=0), permutation)
+        for start in range(0, test.size, size):
+            rows = to_device(xp, test[start : start + size])
+            x = task.inputs(data, data.x_test.take(rows, axis=0))
             predicted = self.predict(self.network.logits(x), mask)
             correct = correct + (predicted == data.y_test[rows]).sum()
         return 100 * int(correct) / test.size
 
     def state(self):
-        """Everything that the rest of the run depends on and its seed does not say.
+        """What a checkpoint holds: all that the seed does not say.
 
         Returns
         -------
@@ -255,12 +235,7 @@ class Run:
             self.samples.bit_generator.state = self.samples_state
 
 
-PROGRESS = ("matrix", "curve", "steps", "seen", "correct", "tasks_done")
-PROGRESS += ("batches_done", "samples_state")
-"""What `Run.state` keeps beside the arrays."""
-
-
-def train(settings, seed, dataset, progress=None, checkpointer=None, state=None):
+def train(settings, seed, dataset, progress=None, checkpointer=None, run=None):
     """Train on a stream and measure.
 
     Parameters
@@ -271,31 +246,31 @@ def train(settings, seed, dataset, progress=None, checkpointer=None, state=None)
     progress : tqdm bar or None
         Its count follows the steps; its description names the task.
     checkpointer : Checkpointer or None
-        Saves the run now and then, and takes it up where it was left.
-    state : Run or None
-        The run before its first step, if it is there already.
+        Saves the run now and then, and resumes it where it stopped.
+    run : Run or None
+        The run before its first step, if the caller has it.
 
     Returns
     -------
     dict
-        One result: settings, seed, data, accuracies in per cent, versions.
+        The record of the run, see `record.result`.
     """
     began = time.perf_counter()
-    state = state or Run(settings, seed, dataset)
-    before = checkpointer.resume(state) if checkpointer is not None else 0.0
+    run = run or Run(settings, seed, dataset)
+    earlier = checkpointer.resume(run) if checkpointer is not None else 0.0
 
-    def after_step(state):
+    def after_step(run):
         if progress is not None:
-            number = min(state.tasks_done + 1, len(state.tasks))
-            progress.set_description(f"task {number} of {len(state.tasks)}", refresh=False)
-            progress.update(state.steps - progress.n)
+            number = min(run.tasks_done + 1, len(run.tasks))
+            progress.set_description(f"task {number} of {len(run.tasks)}", refresh=False)
+            progress.update(run.steps - progress.n)
         if checkpointer is not None:
-            checkpointer.after_step(state, before + time.perf_counter() - began)
+            checkpointer.after_step(run, earlier + time.perf_counter() - began)
 
     # A loss that is not finite is reported once, with its layer, instead of by warnings.
     with np.errstate(over="ignore", invalid="ignore"):
-        state.learn(after_step)
-    record = result(state, before + time.perf_counter() - began)
+        run.learn(after_step)
+    record = result(run, earlier + time.perf_counter() - began)
     if checkpointer is not None:
         checkpointer.finish()
     return record

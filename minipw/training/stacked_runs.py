@@ -1,13 +1,13 @@
-"""R runs of the same settings in one: every step trains all of them.
+"""R runs of the same settings as one: every step trains all of them.
 
-The runs differ in their seeds, so in weights, pairs, order of tasks or permutations,
-and order of samples. All are drawn on the host as for single runs and then moved. The
-network, the batches and the updates have the leading axis R; each run keeps its own
-tasks, accuracy matrix and counts (`train.Run`), and is tested alone, through its part
-of the stacked parameters.
+The runs differ in their seeds: in weights, pairs, order of tasks or permutations, and
+order of samples. All of these are drawn on the host, as for single runs, and then moved.
+The network, the batches and the updates have the leading axis R. Each run keeps its own
+tasks, accuracy matrix and counts (`run.Run`) and is tested alone, through its part of the
+stacked parameters.
 
-Between two measurements the host only launches work: batches are gathered on the
-device, by row numbers that are uploaded before, and what is counted stays there.
+Between two measurements the host only launches work: the device gathers the batches by
+row numbers that were uploaded before, and keeps the counts.
 """
 
 import numpy as np
@@ -16,6 +16,7 @@ from minipw import InputError
 from minipw.backend.arrays import array_module, to_device, to_host
 from minipw.backend.cuda import free_memory
 from minipw.network import cost
+from minipw.network.diagnostics import divergence
 from minipw.network.network import Network
 from minipw.nn.loss import mask_logits
 from minipw.rules import update, zero_importance
@@ -32,7 +33,7 @@ class Stack:
     network : Network
         Parameters of shape (R, ...).
     failures : dict of int to InputError
-        Position of each run whose loss was not finite. It is set to zero and goes along.
+        Why each run failed, by its position. A failed run goes on with zeros.
     steps : int
         Launched so far.
 
@@ -62,10 +63,10 @@ class Stack:
         self._prepare()
 
     def _prepare(self):
-        """The arrays that a step reads and counts in; they stay where they are."""
+        """The arrays that a step reads and counts in; they never move."""
         self.xp = xp = array_module(self.network.parameters["head"])
         settings, count, task = self.settings, len(self.runs), self.runs[0].tasks[0]
-        longest = max(t.steps(settings.batch_size, 1) for t in self.runs[0].tasks)
+        longest = max(t.steps(settings.batch_size) for t in self.runs[0].tasks)
         self.rows = xp.zeros((longest, count, settings.batch_size), np.int64)
         self.position = xp.zeros(1, np.int64)  # of the next batch in `rows`
         self.permutation = self.mask = None
@@ -77,11 +78,11 @@ class Stack:
         self.finite_steps = xp.zeros(count, np.int64)  # before the first loss that is not
         self.finite = xp.ones(count, bool)
         if xp is not np:
-            network = self.network
-            defining = network.pairs is not None and network.pairs.form is None
-            size = cost.evaluation_batch(free_memory()[0], network.architecture, defining)
+            pairs = self.network.pairs
+            defining_form = pairs is not None and pairs.implementation is None
+            size = cost.samples_that_fit(free_memory()[0], self.network.architecture, defining_form)
             for run in self.runs:
-                run.loaded_at_once = run.network.evaluation_batch = size
+                run.network.evaluation_batch = size
 
     def learn(self, after_step):
         """Train on the streams to their end, or until every run has failed.
@@ -89,7 +90,7 @@ class Stack:
         Parameters
         ----------
         after_step : callable of this stack
-            Called after every step is launched and after every test; may raise to leave.
+            Called after every launch of a step and every test. It may raise to stop.
         """
         streams = [run.stretches(lambda _: after_step(self)) for run in self.runs]
         current = [next(stream, None) for stream in streams]
@@ -136,7 +137,7 @@ class Stack:
         return correct
 
     def load(self, tasks, rows):
-        """Make the arrays ready that the steps of a stretch read; see `_stretch`."""
+        """Fill the arrays that the steps of a stretch read; see `_stretch`."""
         xp, (_, size, _) = self.xp, rows.shape
         self.rows[:size] = to_device(xp, np.ascontiguousarray(rows.swapaxes(0, 1)))
         if self.permutation is not None:
@@ -146,7 +147,7 @@ class Stack:
         self.rewind()
 
     def rewind(self):
-        """Back to the first batch of `rows`."""
+        """Go back to the first batch of `rows`."""
         for array in (self.position, self.correct, self.finite_steps):
             array[...] = 0
         self.finite[...] = True
@@ -173,32 +174,29 @@ class Stack:
         return x, self.data.y_train.take(rows)
 
     def _find_failures(self, good, size):
-        """Repeat a stretch and name what is not finite in the runs that have failed.
+        """Repeat a stretch of `size` steps and say what is not finite in the failed runs.
 
-        Parameters
-        ----------
         good : int ndarray of shape (R,)
             Steps of each run before the loss that is not finite.
-        size : int
-            Steps of the stretch.
         """
         self.rewind()
         for n in range(size):
             for r in np.flatnonzero(good == n):
-                run = self.runs[r]
-                self._fail(int(r), run.divergence(self._batch()[0][r], run.steps + n + 1))
+                run, (x, _) = self.runs[r], self._batch()
+                reason = divergence(run.network, x[r], run.steps + n + 1, run.remedy)
+                self._fail(int(r), reason)
             self.step()
 
     def _check_weights(self, r):
-        """Let a run fail whose weights are not finite, as one that is trained alone does."""
+        """Let a run fail if its weights are not finite, as when it is trained alone."""
         try:
             self.runs[r].check_weights()
         except InputError as error:
             self._fail(r, error)
 
-    def _fail(self, r, message):
-        """Keep why a run failed first, and set it to zero: what is finite disturbs nobody."""
+    def _fail(self, r, reason):
+        """Keep the first reason why a run failed, and set the run to zero."""
         run = self.runs[r]
-        self.failures.setdefault(r, InputError(f"seed {run.seed}: {message}"))
+        self.failures.setdefault(r, InputError(f"seed {run.seed}: {reason}"))
         for values in (*run.network.parameters.values(), *run.importance.values()):
             values[...] = 0

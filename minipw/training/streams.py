@@ -1,4 +1,4 @@
-"""A run's stream: its random generators, its tasks in their order, blurred boundaries."""
+"""A run's stream: its random generators, the order of its tasks, blurred boundaries."""
 
 from dataclasses import dataclass
 from itertools import pairwise
@@ -12,32 +12,22 @@ SEED_STREAMS = ("weights", "pairs", "tasks", "samples")
 
 
 def seed_generators(seed):
-    """A run's named random generators, independent of each other.
+    """A run's random generators by name, independent of each other.
 
-    Parameters
-    ----------
-    seed : int, at least 0
-
-    Returns
-    -------
-    dict of str to numpy.random.Generator
-        "weights" and "pairs" (initialization), "tasks" (task order or permutations),
-        "samples" (the order within a task).
+    "weights" and "pairs" are for initialization, "tasks" for the order of tasks or the
+    permutations, "samples" for the order within a task.
     """
     children = np.random.SeedSequence(seed).spawn(len(SEED_STREAMS))
-    return {
-        name: np.random.default_rng(child)
-        for name, child in zip(SEED_STREAMS, children, strict=True)
-    }
+    return dict(zip(SEED_STREAMS, map(np.random.default_rng, children), strict=True))
 
 
 @dataclass(frozen=True)
 class Blend(Task):
-    """A stretch of a stream with blurred boundaries; the tests are those of one task.
+    """A part of a stream with blurred boundaries. It is tested as one task is.
 
     owners : int64 ndarray of shape (n,)
-        For each sample of `train`, which of the tasks it belongs to.
-    tasks : tuple of Task
+        Index into `tasks` of the task that each sample of `train` belongs to.
+    tasks : sequence of Task
     """
 
     owners: np.ndarray = None
@@ -53,7 +43,7 @@ class Blend(Task):
         return blended, labels, np.stack([task.classes for task in self.tasks])[owners]
 
     def batches(self, rng, batch_size, epochs):
-        """Positions in `train`, a batch at a time, in their order: once, unshuffled."""
+        """Positions in `train`, one batch at a time: a single epoch, in their order."""
         for start in range(0, self.train.size - batch_size + 1, batch_size):
             yield np.arange(start, start + batch_size)
 
@@ -61,50 +51,43 @@ class Blend(Task):
 def blur(tasks, share, rng):
     """A stream whose tasks run into each other.
 
-    Around every boundary lies a stretch in which the samples of the two tasks are mixed;
-    it is as long as `share` of the shorter one, and the next task's part in it rises evenly
-    from nothing to all. Every sample occurs once, as in the stream with sharp boundaries.
+    Around every boundary the samples of its two tasks are mixed. The mixed part is as long
+    as `share` of the shorter task, and in it the second task's part rises evenly from none
+    to all. Every sample occurs once, as it does with sharp boundaries.
 
     Parameters
     ----------
     tasks : list of Task
     share : float in [0, 1]
-        Of a task's length.
     rng : numpy.random.Generator
 
     Returns
     -------
     list of Blend
-        One a task, of its length, tested as that task is.
+        One for each task, of its length and with its tests.
 
     Notes
     -----
-    A sample's place is uniform in its task, then moved either way, uniformly, by up to half
-    the length of the stretch around the nearer boundary; the stream is in their order.
+    A sample's place is uniform in its task. It then moves either way, uniformly, by up to
+    half the length of the mixed part at the nearer boundary.
     """
     sizes = [task.train.size for task in tasks]
     shorter = [min(pair) for pair in pairwise(sizes)] or sizes
     ends = np.cumsum(sizes)
-    owners = np.repeat(np.arange(len(tasks)), sizes)
+    owners = np.repeat(np.arange(len(tasks)), sizes)  # which task a sample belongs to
     rows = np.concatenate([rng.permutation(task.train) for task in tasks])
+    places = np.arange(rows.size)
     middle = np.repeat(ends - np.array(sizes) // 2, sizes)  # of a sample's task
-    nearer = owners - (np.arange(rows.size) < middle)  # which boundary
-    lengths = np.take(shorter, nearer, mode="clip")
-    places = np.arange(rows.size) + share * lengths * rng.uniform(-0.5, 0.5, rows.size)
+    nearer_boundary = owners - (places < middle)
+    lengths = np.take(shorter, nearer_boundary, mode="clip")
+    places = places + share * lengths * rng.uniform(-0.5, 0.5, rows.size)
     order = np.argsort(places, kind="stable")
     rows, owners = rows[order], owners[order]
-    return [
-        Blend(
-            task.name,
-            rows[end - size : end],
-            task.test,
-            task.classes,
-            task.permutation,
-            owners[end - size : end],
-            tuple(tasks),
-        )
-        for task, size, end in zip(tasks, sizes, ends, strict=True)
-    ]
+    blends = []
+    for task, size, end in zip(tasks, sizes, ends, strict=True):
+        own = slice(end - size, end)
+        blends.append(Blend(**vars(task) | {"train": rows[own]}, owners=owners[own], tasks=tasks))
+    return blends
 
 
 def tasks_for(settings, dataset, rng):
@@ -115,9 +98,7 @@ def tasks_for(settings, dataset, rng):
     InputError
         When the settings do not fit the data.
     """
-    tasks = EXPERIMENTS[settings.experiment](
-        dataset, rng, settings.classes_per_task, settings.tasks
-    )
+    tasks = EXPERIMENTS[settings.experiment](settings, dataset, rng)
     for task in tasks:
         if task.train.size == 0 or task.test.size == 0:
             part = "test" if task.train.size else "training"
@@ -134,5 +115,9 @@ def tasks_for(settings, dataset, rng):
     return blur(tasks, settings.blur, rng) if settings.blur else tasks
 
 
-EXPERIMENTS = {"split": split_tasks, "permuted": permuted_tasks, "iid": iid_tasks}
-"""What each word after --exp does."""
+EXPERIMENTS = {
+    "split": lambda settings, dataset, rng: split_tasks(dataset, rng, settings.classes_per_task),
+    "permuted": lambda settings, dataset, rng: permuted_tasks(dataset, rng, settings.tasks),
+    "iid": lambda settings, dataset, rng: iid_tasks(dataset),
+}
+"""The tasks for each word after --exp."""

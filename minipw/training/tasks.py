@@ -1,14 +1,14 @@
 """The tasks of a data set: split, permuted, iid (section 4.1).
 
-A task knows its classes and its permutation; the learner is shown neither.
+A task knows its classes and its permutation; the learner sees neither.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from minipw import InputError
-from minipw.backend.arrays import array_module
+from minipw.backend.arrays import array_module, to_device
 from minipw.backend.memory import require_memory
 
 
@@ -32,34 +32,24 @@ class Task:
     permutation: np.ndarray | None = None
 
     def inputs(self, dataset, x):
-        """Samples of this task, (n, *shape), as the network sees them; see `inputs`."""
+        """Samples of shape (n, *shape) as the network sees them in this task."""
         return inputs(dataset, x, self.permutation)
 
     def training_batch(self, dataset, rows):
-        """The samples of a batch.
+        """Inputs (B, *shape), labels (B,) and the task's classes for rows from `batches`.
 
-        Parameters
-        ----------
-        dataset : Dataset
-        rows : int64 ndarray of shape (B,), from `batches`
-
-        Returns
-        -------
-        x : float32 ndarray of shape (B, *shape)
-        labels : int64 ndarray of shape (B,)
-        classes : bool ndarray of shape (C,), or (B, C)
-            Those of the task.
+        The classes are a mask of shape (C,), or (B, C) where samples differ.
         """
         return self.inputs(dataset, dataset.x_train[rows]), dataset.y_train[rows], self.classes
 
-    def steps(self, batch_size, epochs):
-        """Batches that `batches` gives."""
+    def steps(self, batch_size, epochs=1):
+        """The number of batches in `epochs`."""
         return epochs * (self.train.size // batch_size)
 
     def batches(self, rng, batch_size, epochs):
-        """Rows of the data set, a shuffled batch at a time.
+        """Rows of the data set, shuffled, one batch at a time.
 
-        An incomplete last batch is dropped in every epoch (the released program).
+        Every epoch drops its incomplete last batch (the released program).
 
         Yields
         ------
@@ -71,19 +61,15 @@ class Task:
                 yield order[start : start + batch_size]
 
 
-def inputs(dataset, x, permutation=None):
+def inputs(dataset, x, permutation):
     """Samples as the network sees them: permuted, scaled, float32.
 
     Parameters
     ----------
     dataset : Dataset
     x : ndarray of shape (..., B, *shape), rows of the data set
-    permutation : int ndarray of shape (..., D), or None
-        Of the flattened inputs: one for all of x, or one a run.
-
-    Returns
-    -------
-    ndarray of x's shape
+    permutation : int ndarray of shape (D,) or (R, D), or None
+        Of the flattened inputs: one for all of x, or one for each run.
     """
     if permutation is None:
         return dataset.batch(x)
@@ -91,21 +77,21 @@ def inputs(dataset, x, permutation=None):
     if scaled_first:
         x = dataset.batch(x)
     lead = x.shape[: x.ndim - len(dataset.shape)]
-    flat = x.reshape(*lead, -1)  # (..., B, D)
+    flat, xp = x.reshape(*lead, -1), array_module(x)  # (..., B, D)
+    permutation = to_device(xp, permutation)
     if permutation.ndim == 1:
         flat = flat.take(permutation, axis=-1)
     else:
-        flat = array_module(x).take_along_axis(flat, permutation[..., None, :], -1)
+        flat = xp.take_along_axis(flat, permutation[..., None, :], -1)
     x = flat.reshape(x.shape)
     return x if scaled_first else dataset.batch(x)
 
 
-def split_tasks(dataset, rng, classes_per_task=2, count=None):
-    """Consecutive classes, `classes_per_task` a task, the tasks in random order.
+def split_tasks(dataset, rng, classes_per_task=2):
+    """Tasks of `classes_per_task` consecutive classes, in random order.
 
-    When the classes do not divide evenly the task with the last ones is smaller.
-    A data set with tasks of its own keeps them, in ascending order. `count` is for
-    `permuted_tasks` alone.
+    When the classes do not divide evenly, the task with the last ones is smaller.
+    A data set that names tasks keeps them, in ascending order.
     """
     if dataset.tasks_train is not None:
         return own_tasks(dataset)
@@ -116,7 +102,7 @@ def split_tasks(dataset, rng, classes_per_task=2, count=None):
         )
     tasks, counts = [], np.bincount(dataset.y_train, minlength=dataset.classes)
     for first in range(0, dataset.classes, classes_per_task):
-        if not counts[first : first + classes_per_task].any():  # there may be very many
+        if not counts[first : first + classes_per_task].any():  # before a million empty tasks
             raise InputError(
                 f"task 'classes {dataset.label(first)}' has no training samples: number the "
                 "classes without gaps, or use more --classes-per-task"
@@ -132,7 +118,7 @@ def split_tasks(dataset, rng, classes_per_task=2, count=None):
 
 
 def own_tasks(dataset):
-    """The tasks that the data set itself names, in ascending order."""
+    """The tasks that the data set names, in ascending order."""
     tasks = []
     for n in np.union1d(dataset.tasks_train, dataset.tasks_test):
         train, test = (np.flatnonzero(t == n) for t in (dataset.tasks_train, dataset.tasks_test))
@@ -142,23 +128,19 @@ def own_tasks(dataset):
     return tasks
 
 
-def permuted_tasks(dataset, rng, classes_per_task=None, count=10):
-    """All of the data set `count` times, each time under a permutation of the inputs.
-
-    `classes_per_task` is for `split_tasks` alone.
-    """
+def permuted_tasks(dataset, rng, count):
+    """The whole data set `count` times, each time under another permutation of the inputs."""
     size = int(np.prod(dataset.shape))
     what = f"{count:,} permutations of {size:,} inputs; use fewer --tasks"
     require_memory(8 * size * count, what)
-    train, test = np.arange(len(dataset.y_train)), np.arange(len(dataset.y_test))
-    classes = np.ones(dataset.classes, bool)
+    (whole,) = iid_tasks(dataset)
     return [
-        Task(f"permutation {n + 1}", train, test, classes, rng.permutation(size))
+        replace(whole, name=f"permutation {n + 1}", permutation=rng.permutation(size))
         for n in range(count)
     ]
 
 
-def iid_tasks(dataset, rng, classes_per_task=None, count=None):
-    """The data set in random order, as one task."""
+def iid_tasks(dataset):
+    """The whole data set as one task."""
     train, test = np.arange(len(dataset.y_train)), np.arange(len(dataset.y_test))
     return [Task("all classes", train, test, np.ones(dataset.classes, bool))]

@@ -120,7 +120,7 @@ def test_a_point_within_a_task_is_the_accuracy_then(data):
     measured = []
     for number, task in enumerate(state.tasks):
         for rows in task.batches(state.samples, 10, 1):
-            state.step(task, rows, 0)
+            state.step(task, rows)
             measured.append([state.accuracy(seen) for seen in state.tasks[: number + 1]])
     curve = train(settings, 0, data)["curve"]
     assert curve == [[step, measured[step - 1]] for step in (3, 6, 9, 12, 15, 18)]

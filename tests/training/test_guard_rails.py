@@ -55,8 +55,8 @@ def test_units_that_never_won_are_those_of_no_sample(data, backbone):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("minipw.network.network.kwta_forward", watched)
-        for number, (task, rows) in enumerate(batches(state), start=1):
-            state.step(task, rows, number)
+        for task, rows in batches(state):
+            state.step(task, rows)
     found = unused_units(state.network, state.importance, state.rule)
     read = np.union1d(state.network.pairs.i, state.network.pairs.j)
     assert found["units"] == won.size and found["unread"] == won.size - read.size > 0

@@ -28,7 +28,7 @@ def test_runs_that_fit():
     values = 784 + 6 * 700 + 7000
     assert size == 4 * (6 * parameters + 2 * 64 * values) + 32 * 250_000
     assert cost.run_bytes(pairwise, replace(settings, rule="s-mas")) > size
-    assert cost.evaluation_batch(1 << 36, pairwise) == 10_000
-    assert cost.evaluation_batch(0, pairwise) == 1
+    assert cost.samples_that_fit(1 << 36, pairwise) == 10_000
+    assert cost.samples_that_fit(0, pairwise) == 1
     # 0.8 / 2 of the bytes of 1001 samples
-    assert cost.evaluation_batch(1001 * 4 * cost.sample_values(pairwise), pairwise) == 400
+    assert cost.samples_that_fit(1001 * 4 * cost.sample_values(pairwise), pairwise) == 400

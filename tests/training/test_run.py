@@ -35,11 +35,9 @@ def trained(settings, data, change=None, seed=0):
     state = Run(settings, seed, data)
     if change:
         state.tasks = change(state.tasks)
-    number = 0
     for task in state.tasks:
         for rows in task.batches(state.samples, settings.batch_size, settings.epochs):
-            number += 1
-            state.step(task, rows, number)
+            state.step(task, rows)
     return state
 
 
@@ -107,7 +105,7 @@ def test_online_accuracy_counts_before_the_update(data):
             number += 1
             x, labels = data.batch(data.x_train[rows]), data.y_train[rows]
             count = int((state.network.logits(x).argmax(-1) == labels).sum())
-            assert state.step(task, rows, number) == count
+            assert state.step(task, rows) == count
             before += count
             after += int((state.network.logits(x).argmax(-1) == labels).sum())
     record = train(settings, 0, data)
@@ -166,13 +164,13 @@ def test_a_batch_larger_than_a_task_is_refused(data):
 def test_loss_that_is_not_finite_names_layer_step_and_remedy(data):
     state = Run(BASE, 0, data)
     state.network.parameters["dense0"][0, 0] = np.nan
-    task = state.tasks[0]
+    task, state.steps = state.tasks[0], 6
     before = {name: w.copy() for name, w in state.network.parameters.items()}
     with (
         np.errstate(invalid="ignore"),
         pytest.raises(InputError, match=r"step 7, first in layer dense0: .*--learning-rate 0.0002"),
     ):
-        state.step(task, task.train[:10], 7)
+        state.step(task, task.train[:10])
     for name, w in state.network.parameters.items():
         np.testing.assert_array_equal(w, before[name])
 
@@ -181,7 +179,7 @@ def test_a_batch_without_any_gradient_changes_nothing(data):
     state = Run(replace(BASE, batch_size=4), 0, data)
     state.network.parameters["head"][:] = 0  # no path from the loss to the backbone
     before = state.network.parameters["dense0"].copy()
-    state.step(state.tasks[0], state.tasks[0].train[:4], 1)
+    state.step(state.tasks[0], state.tasks[0].train[:4])
     np.testing.assert_array_equal(state.network.parameters["dense0"], before)
 
 

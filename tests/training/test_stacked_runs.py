@@ -26,16 +26,23 @@ def data(tiny_dataset):
     return replace(dataset, x_train=dataset.x_train[kept], y_train=dataset.y_train[kept])
 
 
+def defining_form(run):
+    """A run whose head is trained as a stack on a CPU is, so that both add in one order."""
+    if run.network.pairs is not None:
+        run.network.pairs = replace(run.network.pairs, implementation=None)
+    return run
+
+
 def single(settings, seed, data):
-    """A single run after its last step, and its record."""
-    state = Run(settings, seed, data)
-    return state, train(settings, seed, data, state=state)
+    """A single run after its last step, and its record; see `defining_form`."""
+    state = defining_form(Run(settings, seed, data))
+    return state, train(settings, seed, data, run=state)
 
 
 @pytest.mark.parametrize("changes", CASES, ids=" ".join)
 def test_three_runs_are_three_single_runs(data, changes):
-    # Bit for bit: a stacked matrix product is one BLAS call a run, each run keeps the form
-    # of its head, and everything else works on entries or along the last axis.
+    # Bit for bit: a stacked matrix product is one BLAS call a run, the head
+    # has its defining form, and everything else works on entries or along the last axes.
     settings = replace(BASE, **changes)
     runs = create_runs(settings, (4, 5, 6), data, np)
     records = run_stack(runs)

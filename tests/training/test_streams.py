@@ -1,6 +1,7 @@
 """Task streams: what each task holds, in which order, and who decides it."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -76,7 +77,7 @@ def test_permutations_are_the_generators(tiny_dataset):
 
 
 def test_iid_is_one_task_with_everything(tiny_dataset):
-    (task,) = iid_tasks(tiny_dataset(train=30, test=9), generator())
+    (task,) = iid_tasks(tiny_dataset(train=30, test=9))
     np.testing.assert_array_equal(task.train, np.arange(30))
     np.testing.assert_array_equal(task.test, np.arange(9))
     assert task.classes.all() and task.permutation is None
@@ -84,7 +85,8 @@ def test_iid_is_one_task_with_everything(tiny_dataset):
 
 @pytest.mark.parametrize("experiment", EXPERIMENTS)
 def test_every_experiment_takes_the_same_arguments(tiny_dataset, experiment):
-    tasks = EXPERIMENTS[experiment](tiny_dataset(classes=4), generator(), 2, 3)
+    settings = SimpleNamespace(classes_per_task=2, tasks=3)
+    tasks = EXPERIMENTS[experiment](settings, tiny_dataset(classes=4), generator())
     assert len(tasks) == {"split": 2, "permuted": 3, "iid": 1}[experiment]
 
 
@@ -136,7 +138,7 @@ def test_inputs_are_permuted_then_scaled(tiny_dataset):
 
 def test_inputs_without_a_permutation_are_scaled_only(tiny_dataset):
     dataset = tiny_dataset()
-    (task,) = iid_tasks(dataset, generator())
+    (task,) = iid_tasks(dataset)
     x = dataset.x_test[:3]
     np.testing.assert_array_equal(task.inputs(dataset, x), dataset.batch(x))
 
