@@ -15,11 +15,10 @@ gradient may come as `Columns`: the entries outside need no visit.
 from dataclasses import dataclass
 
 from minipw import parameters
-from minipw.backend.arrays import BLOCK, array_module, blocks
+from minipw.backend.arrays import array_module
 from minipw.backend.cuda import has_kernels
 from minipw.backend.sparse_gradient import Columns
-from minipw.backend.threads import THREADS
-from minipw.kernels import update_gpu
+from minipw.kernels import update_cpu, update_gpu
 
 EPSILON = 1e-6
 
@@ -62,73 +61,40 @@ def update(rule, theta, omega, gradient):
     gradient : ndarray of shape (...), or Columns of its last axis
         For S-MAS (2, ...): the gradient of the loss, then of the output norm.
     """
-    if not isinstance(gradient, Columns):
-        _update_array(rule, theta, omega, gradient)
-        return
-    index, values = gradient
-    theta_columns, omega_columns = theta.take(index, axis=-1), omega.take(index, axis=-1)
-    _update_array(rule, theta_columns, omega_columns, values)
-    theta[..., index] = theta_columns
-    if rule.name != "sgd":
-        omega[..., index] = omega_columns
+    if isinstance(gradient, Columns):
+        index, values = gradient
+        columns = theta.take(index, axis=-1), omega.take(index, axis=-1)
+        update(rule, *columns, values)
+        theta[..., index], omega[..., index] = columns
+    elif has_kernels(array_module(theta)):
+        update_gpu.update(rule, theta, omega, gradient, EPSILON)
+    else:
+        update_cpu.in_blocks(STEPS[rule.name], rule, theta, omega, gradient)
 
 
-def _update_array(rule, theta, omega, gradient):
-    xp, step = array_module(theta), STEPS[rule.name]
-    if has_kernels(xp):
-        return update_gpu.update(rule, theta, omega, gradient, EPSILON)
-    theta, omega = _flat(theta), _flat(omega)
-    gradient = gradient.reshape(*gradient.shape[: rule.needs_output_norm], -1)
-
-    def work(share):
-        for block in blocks(share, xp):
-            t = theta[block]
-            step(xp, rule, t, omega[block], gradient[..., block], xp.empty_like(t))
-
-    THREADS.map(work, THREADS.shares(theta.size, smallest=BLOCK))
+def sgd(rule, theta, omega, g):
+    """Plain gradient descent, on arrays of shape (n,) as the others."""
+    lr = rule.learning_rate
+    theta -= lr * g
 
 
-def _flat(x):
-    """x as one axis, without a copy."""
-    if not x.flags.c_contiguous:
-        raise ValueError("parameters are updated in place and must be contiguous")
-    return x.reshape(-1)
+def adagrad(rule, theta, omega, g):
+    """Lines 10 and 11 with u = g^2."""
+    lr, lam, sqrt = rule.learning_rate, rule.importance_lambda, array_module(theta).sqrt
+    omega += lam * g**2
+    theta -= lr * (g / sqrt(omega + EPSILON))
 
 
-def sgd(xp, rule, theta, omega, gradient, scratch):
-    """theta <- theta - eta g, on arrays of shape (n,); the others have this form too."""
-    xp.multiply(gradient, rule.learning_rate, out=scratch)
-    theta -= scratch
-
-
-def adagrad(xp, rule, theta, omega, gradient, scratch):
-    """Omega <- Omega + lambda g^2, then line 11."""
-    xp.multiply(gradient, gradient, out=scratch)
-    scratch *= rule.importance_lambda
-    omega += scratch
-    _scaled_step(xp, rule, theta, omega, gradient, scratch)
-
-
-def smas(xp, rule, theta, omega, gradients, scratch):
-    """Omega <- Omega + lambda |gradient of the output norm|, then line 11."""
-    gradient, norm_gradient = gradients
-    xp.abs(norm_gradient, out=scratch)
-    scratch *= rule.importance_lambda
-    omega += scratch
-    _scaled_step(xp, rule, theta, omega, gradient, scratch)
-
-
-def _scaled_step(xp, rule, theta, omega, gradient, scratch):
-    """Line 11: theta <- theta - eta g (Omega + eps)^(-1/2)."""
-    xp.add(omega, EPSILON, out=scratch)
-    xp.sqrt(scratch, out=scratch)
-    xp.divide(gradient, scratch, out=scratch)
-    scratch *= rule.learning_rate
-    theta -= scratch
+def smas(rule, theta, omega, gradients):
+    """Lines 10 and 11 with u = |dn|; g is the gradient of the loss, dn of the output norm."""
+    lr, lam, sqrt = rule.learning_rate, rule.importance_lambda, array_module(theta).sqrt
+    g, dn = gradients
+    omega += lam * abs(dn)
+    theta -= lr * (g / sqrt(omega + EPSILON))
 
 
 STEPS = {"sgd": sgd, "adagrad": adagrad, "s-mas": smas}
-"""What each word after --rule does."""
+"""What each word after --rule does, in place."""
 
 
 def zero_importance(parameters):

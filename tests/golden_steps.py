@@ -9,7 +9,7 @@ from minipw.backend.arrays import to_device
 from minipw.kernels.pairwise_cpu import ListedPairs, WinnerPairs
 from minipw.kernels.pairwise_matrix import MatrixPairs
 from minipw.network.architecture import Architecture
-from minipw.network.head_implementation import with_forms
+from minipw.network.head_implementation import with_implementations
 from minipw.network.network import Network
 from minipw.nn.pairwise import Pairs
 from minipw.rules import Rule, update, zero_importance
@@ -65,7 +65,7 @@ def build(name, recorded, form, xp):
     if "rows" in recorded:
         i, j = recorded["rows"], recorded["cols"]
         if form == "device":
-            network.pairs, _ = with_forms(Pairs(i, j, CLASSES), architecture, 4, xp)
+            network.pairs, _ = with_implementations(Pairs(i, j, CLASSES), architecture, 4, xp)
         else:
             network.pairs = Pairs(i, j, CLASSES, FORMS[form](i, j, architecture.units))
     rule = Rule(

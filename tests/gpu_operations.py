@@ -8,7 +8,7 @@ from golden_steps import host
 
 from minipw.backend.arrays import to_device
 from minipw.network.architecture import Architecture
-from minipw.network.head_implementation import with_forms
+from minipw.network.head_implementation import with_implementations
 from minipw.nn.conv import conv2d_backward, conv2d_forward
 from minipw.nn.dense import dense_backward, dense_forward
 from minipw.nn.gelu import gelu_backward, gelu_forward
@@ -118,7 +118,7 @@ def check_pairwise(xp):
             x, (w,) = winners_of(x, winners), draws(dtype, (*runs, count), seed=2)
             architecture = Architecture((5,), CLASSES, f"mlp-{units}-1", density=0.4)
             plain = Pairs(i, j, CLASSES)
-            ours, _ = with_forms(plain, architecture, batch, xp)
+            ours, _ = with_implementations(plain, architecture, batch, xp)
             y, cache = pairwise_forward(x, w, plain)
             found, our_cache = pairwise_forward(to_device(xp, x), to_device(xp, w), ours)
             assert_close(found, y)

@@ -5,7 +5,7 @@ import statistics
 from minipw import InputError
 from minipw.experiments.store import cell_key, core_seconds
 from minipw.network.cost import step_operations
-from minipw.network.head_implementation import expected_form
+from minipw.network.head_implementation import expected_implementation
 from minipw.paper.cells import OUTLINES, Outline
 from minipw.training.settings import Settings
 
@@ -108,7 +108,7 @@ def estimated_seconds(settings, dataset, samples):
     steps = tasks * settings.epochs * samples / batch
     seconds = 1e-3 + step_operations(architecture, batch, settings.rule) / 5e10
     if settings.head == "pairwise":
-        seconds += 2.5e-8 * expected_form(architecture, batch)[1]
+        seconds += 2.5e-8 * expected_implementation(architecture, batch)[1]
         seconds += 1.5e-9 * architecture.pair_weights
     return steps * seconds
 

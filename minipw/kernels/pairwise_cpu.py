@@ -15,7 +15,7 @@ third way for when there is little to skip, `pairwise_sparse` one for logits alo
 import numpy as np
 from numpy.lib.stride_tricks import as_strided, sliding_window_view
 
-from minipw.backend.sparse_gradient import Columns, to_dense
+from minipw.backend.sparse_gradient import Columns
 
 WORD = 64
 """Samples that `ListedPairs` treats at once: the bits of a machine word."""
@@ -33,23 +33,6 @@ def most_repeats(i, j, units):
     key = np.sort(np.maximum(i, j) * units + np.minimum(i, j))
     starts = np.flatnonzero(np.diff(key, prepend=-1))
     return int(np.diff(starts, append=key.size).max())
-
-
-class PerRun:
-    """One form a run, for x of shape (R, B, H) and w of shape (R, P)."""
-
-    def __init__(self, forms):
-        self.forms = forms
-
-    def forward(self, x, w, gradient=True):
-        results = [form.forward(x[r], w[r], gradient) for r, form in enumerate(self.forms)]
-        return np.stack([y for y, _ in results]), ([cache for _, cache in results], w.shape[-1])
-
-    def backward(self, dy, cache):
-        caches, size = cache
-        results = [f.backward(dy[..., r, :, :], caches[r]) for r, f in enumerate(self.forms)]
-        dx = np.stack([dx for dx, _ in results], axis=-3)
-        return dx, np.stack([to_dense(dw, size) for _, dw in results], axis=-2)
 
 
 class WinnerPairs:

@@ -14,7 +14,7 @@ from minipw.network.head_implementation import (
     MatrixPairs,
     SparsePairs,
     WinnerPairs,
-    expected_form,
+    expected_implementation,
     products,
     times_listed,
 )
@@ -46,8 +46,8 @@ def host_bytes(architecture, batch_size):
         return size + 32 * architecture.units * architecture.classes
     # A pair: weight, importance, two gradients, i, j, and what sorts them for the tables.
     size += 180 * architecture.pair_weights
-    training, _ = expected_form(architecture, batch_size)
-    testing, _ = expected_form(architecture, EVALUATION_BATCH, forward_alone=True)
+    training, _ = expected_implementation(architecture, batch_size)
+    testing, _ = expected_implementation(architecture, EVALUATION_BATCH, forward_alone=True)
     tested = min(
         EVALUATION_BATCH * products(testing, architecture),
         PRODUCTS_AT_ONCE,
@@ -56,18 +56,18 @@ def host_bytes(architecture, batch_size):
         PRODUCT_BYTES.get(training, 0) * batch_size * products(training, architecture),
         PRODUCT_BYTES.get(testing, 0) * THREADS.count * tested,
     )
-    return size + passes + sum(table_bytes(form, architecture) for form in {training, testing})
+    return size + passes + sum(table_bytes(one, architecture) for one in {training, testing})
 
 
-def table_bytes(form, architecture):
-    """Bytes of what a form of the pairwise head keeps beside the pairs, roughly."""
+def table_bytes(implementation, architecture):
+    """Bytes of what an implementation of the pairwise head keeps beside the pairs, roughly."""
     units, classes = architecture.units, architecture.classes
-    if form is WinnerPairs:
+    if implementation is WinnerPairs:
         return 6 * times_listed(architecture.pair_weights, units) * units**2
-    if form is MatrixPairs:
+    if implementation is MatrixPairs:
         matrices = 2 + THREADS.count  # they, their triangles, and what each thread reads dw from
         return 4 * matrices * classes * units**2
-    if form is SparsePairs:
+    if implementation is SparsePairs:
         return 4 * classes * units * (1 + THREADS.count * AT_ONCE)
     return 0
 
@@ -116,8 +116,8 @@ def runs_that_fit(free, data, run):
     return max(1, int((SHARE * free - data) / run))
 
 
-def evaluation_batch(free, architecture, defining_form=False):
-    """Test images to work on at once, at least 1, for so many free bytes."""
+def samples_that_fit(free, architecture, defining_form=False):
+    """Test samples, at least 1, whose forward pass takes less than half of the free bytes."""
     sample = 4 * sample_values(architecture, defining_form)
     return max(1, min(LARGEST_EVALUATION_BATCH, int(SHARE * free / 2 / sample)))
 

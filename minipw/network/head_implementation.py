@@ -1,4 +1,4 @@
-"""Which form of the pairwise head a network uses, on a CPU and on a device."""
+"""Which implementation of the pairwise head a network uses, on a CPU and on a device."""
 
 import math
 from dataclasses import replace
@@ -10,7 +10,6 @@ from minipw.backend.cuda import has_kernels
 from minipw.kernels.pairwise_cpu import (
     WORD,
     ListedPairs,
-    PerRun,
     WinnerPairs,
     most_repeats,
     used_units,
@@ -24,7 +23,7 @@ EVALUATION_BATCH = 256
 PRODUCTS_AT_ONCE = 1 << 22
 """Products that it holds for them, where one sample has no more."""
 TABLE_LIMIT = 1 << 30
-"""Bytes that the tables or matrices of a form may take."""
+"""Bytes that the tables or matrices of an implementation may take."""
 LISTED_COST, MATRIX_COST, FILL_COST = 2.5, 1 / 350, 0.3
 """Measured times over that of a product found by `WinnerPairs`: of one found by
 `ListedPairs`, of an entry of the matrices times a sample, of filling in a weight. An
@@ -35,42 +34,36 @@ SPARSE_COST, SPARSE_ROW_COST = 1 / 90, 1 / 37
 """Of `SparsePairs`, as above: of a weight times a sample, of a row of its matrix."""
 
 
-def fastest_form(i, j, classes, units, winners, batch_size=64):
-    """The form that takes least for a training step, by counted operations.
+def fastest_implementation(
+    i, j, classes, units, winners, batch_size, forward_alone=False, repeats=None
+):
+    """The class that takes least time for a training step, by counted operations.
 
     Parameters
     ----------
-    i, j : int ndarray of shape (P,) or (R, P)
+    i, j : int ndarray of shape (P,)
     classes, units, winners, batch_size : int
         C, H, K and B.
-    """
-    if i.ndim > 1:
-        runs = zip(i, j, strict=True)
-        return PerRun([fastest_form(*run, classes, units, winners, batch_size) for run in runs])
-    chosen = choose_form(i, j, classes, units, winners, batch_size)
-    return chosen(i, j, classes, units)
-
-
-def choose_form(i, j, classes, units, winners, batch_size, forward_alone=False, repeats=None):
-    """The class of the form with the lowest count; see `fastest_form`.
-
     forward_alone : bool
-        Count no backward pass, and `SparsePairs` among the forms.
-    repeats : int, `most_repeats` where it is known
+        Count no backward pass, and consider `SparsePairs` too.
+    repeats : int
+        `most_repeats`, where it is known.
     """
     used, repeats = used_units(i, j, units).size, repeats or most_repeats(i, j, units)
-    costs = form_costs(i.size, used, repeats, classes, units, winners, batch_size, forward_alone)
+    costs = implementation_costs(
+        i.size, used, repeats, classes, units, winners, batch_size, forward_alone
+    )
     if (i == j).any():
         costs.pop(WinnerPairs, None)
     return min(costs, key=costs.get)
 
 
-def expected_form(architecture, batch_size, forward_alone=False):
-    """The form that a pairwise head will probably have, before its pairs are drawn.
+def expected_implementation(architecture, batch_size, forward_alone=False):
+    """The implementation that a pairwise head will probably get, before its pairs are drawn.
 
     Returns
     -------
-    form : class
+    implementation : class
     cost : float
         Its count: products found by `WinnerPairs` that take as long.
     """
@@ -78,9 +71,9 @@ def expected_form(architecture, batch_size, forward_alone=False):
     repeats = times_listed(pairs, units)
     used = min(units, math.isqrt(2 * pairs // repeats) + 2) if repeats > 1 else units
     sizes = (architecture.classes, units, architecture.winners, batch_size, forward_alone)
-    costs = form_costs(pairs, used, repeats, *sizes)
-    form = min(costs, key=costs.get)
-    return form, costs[form]
+    costs = implementation_costs(pairs, used, repeats, *sizes)
+    chosen = min(costs, key=costs.get)
+    return chosen, costs[chosen]
 
 
 def times_listed(pairs, units):
@@ -88,14 +81,16 @@ def times_listed(pairs, units):
     return -(-pairs // max(units * (units - 1) // 2, 1))
 
 
-def form_costs(pairs, used, repeats, classes, units, winners, batch_size, forward_alone=False):
-    """The count of each form that can be had.
+def implementation_costs(
+    pairs, used, repeats, classes, units, winners, batch_size, forward_alone=False
+):
+    """The counted cost of each implementation that fits into memory.
 
     Parameters
     ----------
     pairs, used, repeats : int
         P, the units in some pair, and how often the most repeated pair is listed.
-    classes, units, winners, batch_size, forward_alone : as in `choose_form`
+    classes, units, winners, batch_size, forward_alone : as in `fastest_implementation`
 
     Returns
     -------
@@ -110,7 +105,7 @@ def form_costs(pairs, used, repeats, classes, units, winners, batch_size, forwar
         MatrixPairs: MATRIX_COST * (batch_size + 32) * classes * used**2 + FILL_COST * pairs,
     }
     if forward_alone:
-        costs = {form: cost * FORWARD_SHARE[form] for form, cost in costs.items()}
+        costs = {chosen: cost * FORWARD_SHARE[chosen] for chosen, cost in costs.items()}
         sample = SPARSE_COST * pairs + SPARSE_ROW_COST * classes * units
         costs[SparsePairs] = batch_size * sample + FILL_COST * pairs
     if 6 * repeats * used**2 > TABLE_LIMIT:
@@ -120,12 +115,12 @@ def form_costs(pairs, used, repeats, classes, units, winners, batch_size, forwar
     return costs
 
 
-def products(form, architecture):
-    """Products that a form of this class holds for a sample; 0 where it holds none."""
+def products(implementation, architecture):
+    """Products of two units that a class holds for a sample; 0 where it holds none."""
     units, pairs = architecture.units, architecture.pair_weights
-    if issubclass(form, WinnerPairs):
+    if issubclass(implementation, WinnerPairs):
         return times_listed(pairs, units) * architecture.winners**2 // 2
-    if issubclass(form, ListedPairs):
+    if issubclass(implementation, ListedPairs):
         return int(pairs * (architecture.winners / units) ** 2)
     return 0
 
@@ -135,20 +130,18 @@ def evaluation_batch(pairs, architecture):
 
     pairs : Pairs, or None for a dense head
     """
-    form = None if pairs is None else pairs.form
-    if isinstance(form, PerRun):
-        form = form.forms[0]
-    held = products(type(form), architecture)
+    implementation = None if pairs is None else pairs.implementation
+    held = products(type(implementation), architecture)
     return max(1, min(EVALUATION_BATCH, PRODUCTS_AT_ONCE // max(held, 1)))
 
 
-def with_forms(pairs, architecture, batch_size, xp):
-    """The pairs of a network, with the forms that it trains and evaluates with.
+def with_implementations(pairs, architecture, batch_size, xp):
+    """The pairs of a network, with the implementations for training and for logits alone.
 
     Parameters
     ----------
     pairs : Pairs
-        Of one network, or of R stacked ones; one with a form keeps it for training.
+        Of one network or of R stacked ones. An implementation that is there is kept.
     architecture : Architecture
     batch_size : int
         Of the training steps.
@@ -159,42 +152,30 @@ def with_forms(pairs, architecture, batch_size, xp):
     -------
     training, evaluation : Pairs
     """
-    if xp is not np:
-        pairs = on_device(pairs, architecture, xp)
+    if pairs.implementation is not None or array_module(pairs.i) is not np:
         return pairs, pairs
     sizes = (pairs.classes, architecture.units, architecture.winners)
-    if pairs.form is None:
-        pairs = replace(pairs, form=fastest_form(pairs.i, pairs.j, *sizes, batch_size))
-    if pairs.i.ndim > 1:
-        return pairs, pairs
-    # Large batches without a backward pass may have another form that is fastest.
-    chosen = choose_form(pairs.i, pairs.j, *sizes, EVALUATION_BATCH, forward_alone=True)
-    if isinstance(pairs.form, chosen):
-        return pairs, pairs
-    return pairs, replace(pairs, form=chosen(pairs.i, pairs.j, *sizes[:2]))
+    if xp is not np and not has_kernels(xp):
+        pairs = replace(pairs, i=to_device(xp, pairs.i), j=to_device(xp, pairs.j))
+    elif xp is not np:
+        from minipw.kernels.pairwise_gpu import DevicePairs
 
-
-def on_device(pairs, architecture, xp):
-    """The pairs with the CUDA kernels as their form; without kernels, their indices moved."""
-    if pairs.form is not None or array_module(pairs.i) is not np:
-        return pairs
-    if not has_kernels(xp):
-        return replace(pairs, i=to_device(xp, pairs.i), j=to_device(xp, pairs.j))
-    from minipw.kernels.pairwise_gpu import DevicePairs
-
-    sizes = (pairs.classes, architecture.units, architecture.winners)
-    return replace(pairs, form=DevicePairs(pairs.i, pairs.j, *sizes))
+        pairs = replace(pairs, implementation=DevicePairs(pairs.i, pairs.j, *sizes))
+    elif pairs.i.ndim == 1:
+        lists = pairs.i, pairs.j
+        training = fastest_implementation(*lists, *sizes, batch_size)
+        # Large batches without a backward pass may be faster with another one.
+        testing = fastest_implementation(*lists, *sizes, EVALUATION_BATCH, forward_alone=True)
+        pairs = replace(pairs, implementation=training(*lists, *sizes[:2]))
+        if testing is not training:
+            return pairs, replace(pairs, implementation=testing(*lists, *sizes[:2]))
+    return pairs, pairs
 
 
 def stacked(pairs, xp):
-    """The pairs of R networks as one with a leading axis R, in the forms that they have."""
+    """The pairs of R networks as one with a leading axis R; on a CPU the defining form."""
     module = array_module(pairs[0].i)
     i, j = module.stack([p.i for p in pairs]), module.stack([p.j for p in pairs])
-    forms = [p.form for p in pairs]
-    if xp is np:
-        form = PerRun(forms)
-    elif None in forms:
-        form = None
-    else:
-        form = type(forms[0]).stack(forms)
-    return Pairs(i, j, pairs[0].classes, form)
+    parts = [p.implementation for p in pairs]
+    together = None if xp is np or None in parts else type(parts[0]).stack(parts)
+    return Pairs(i, j, pairs[0].classes, together)

@@ -10,7 +10,7 @@ import numpy as np
 from minipw.backend.arrays import array_module, to_device
 from minipw.backend.sparse_gradient import Columns, add_gradients
 from minipw.backend.threads import THREADS
-from minipw.network.head_implementation import evaluation_batch, stacked, with_forms
+from minipw.network.head_implementation import evaluation_batch, stacked, with_implementations
 from minipw.network.initialization import PAIRWISE_STD, he_normal, sample_pairs
 from minipw.nn.conv import conv2d_backward, conv2d_forward
 from minipw.nn.dense import dense_backward, dense_forward
@@ -40,11 +40,11 @@ class Network:
         "dense0", ... of shape (..., D, H), "conv0", ... of shape (..., rows, columns,
         channels, filters), "head" of shape (..., P) or (..., H, C).
     pairs : Pairs or None
-        Those of the pairwise head, with the form that training uses.
+        Those of the pairwise head, with the implementation that training uses.
     evaluation_pairs : Pairs or None
-        The same pairs with the form that `logits` uses.
+        The same pairs with the one that `logits` uses.
     evaluation_batch : int or None
-        Samples that `logits` works on at once; None leaves it to `forms.evaluation_batch`.
+        Samples that `logits` works on at once; None leaves it to `head_implementation`.
     """
 
     def __init__(self, architecture, parameters, pairs=None, batch_size=64):
@@ -57,7 +57,9 @@ class Network:
         self.pairs = self.evaluation_pairs = pairs
         if pairs is not None:
             xp = array_module(parameters["head"])
-            self.pairs, self.evaluation_pairs = with_forms(pairs, architecture, batch_size, xp)
+            self.pairs, self.evaluation_pairs = with_implementations(
+                pairs, architecture, batch_size, xp
+            )
 
     @classmethod
     def create(cls, architecture, weights_rng, pairs_rng, dtype=np.float32, batch_size=64, xp=np):
@@ -69,7 +71,7 @@ class Network:
         weights_rng, pairs_rng : numpy.random.Generator
         dtype : float32, or float64 for gradient checks
         batch_size : int
-            Of the training steps; the fastest form of the head depends on it.
+            Of the training steps; the fastest implementation of the head depends on it.
         xp : module
             numpy or cupy. What is drawn on the host is the same for both.
         """

@@ -2,12 +2,15 @@
 
 import math
 
-from minipw.backend.arrays import array_module, blocks, normal_distribution
+from minipw.backend.arrays import array_module, normal_distribution
 from minipw.backend.cuda import has_kernels
 from minipw.kernels import gelu_gpu
 
-TANH_SCALE = math.sqrt(2 / math.pi)
-TANH_CUBIC = 0.044715
+LINEAR = math.sqrt(2 / math.pi)
+CUBIC = 0.044715 * LINEAR
+"""Of u = LINEAR x + CUBIC x^3, which the tanh form takes the tanh of."""
+DENSITY_AT_ZERO = 1 / math.sqrt(2 * math.pi)
+"""Of the standard normal."""
 
 
 def gelu_forward(x, approximate=False):
@@ -32,23 +35,12 @@ def gelu_forward(x, approximate=False):
     xp = array_module(x)
     if has_kernels(xp):
         return gelu_gpu.forward(x, approximate)
-    x = xp.ascontiguousarray(x)
-    y, s = xp.empty_like(x), xp.empty_like(x)
-    xf, yf, sf = x.reshape(-1), y.reshape(-1), s.reshape(-1)
-    for block in blocks(slice(0, x.size), xp):
-        xb, sb = xf[block], sf[block]
-        if approximate:
-            xp.multiply(xb, xb, out=sb)
-            sb *= TANH_SCALE * TANH_CUBIC
-            sb += TANH_SCALE
-            sb *= xb
-            xp.tanh(sb, out=sb)
-            sb += 1
-            sb *= 0.5
-        else:
-            sb[...] = normal_distribution(xb)
-        xp.multiply(xb, sb, out=yf[block])
-    return y, (x, s, approximate)
+    if approximate:
+        u = x * (LINEAR + CUBIC * x**2)
+        s = (1 + xp.tanh(u)) / 2
+    else:
+        s = normal_distribution(x)
+    return x * s, (x, s, approximate)
 
 
 def gelu_backward(dy, cache):
@@ -67,32 +59,24 @@ def gelu_backward(dy, cache):
 
     Notes
     -----
-    Exact: s' is the normal density, exp(-x^2 / 2) / sqrt(2 pi).
+    Exact: s' is the density of the standard normal, exp(-x^2 / 2) / sqrt(2 pi).
 
-    Approximate, with t = tanh(u) = 2 s - 1:
+    Approximate, with t = tanh(u), so that s = (1 + t) / 2 and t = 2 s - 1:
 
-        s' = (1 - t^2) u' / 2 = 2 s (1 - s) u'
-        u' = sqrt(2 / pi) (1 + 3 * 0.044715 x^2)
+        s' = (1 - t^2) u' / 2 = (1 - t) (1 + t) u' / 2 = 2 (1 - s) s u'
     """
     xp = array_module(dy)
     if has_kernels(xp):
         return gelu_gpu.backward(dy, cache)
     x, s, approximate = cache
-    slope = xp.empty_like(x)
-    xf, sf, slopef = x.reshape(-1), s.reshape(-1), slope.reshape(-1)
-    for block in blocks(slice(0, x.size), xp):
-        xb, sb, d = xf[block], sf[block], slopef[block]
-        xp.multiply(xb, xb, out=d)
-        if approximate:
-            d *= 3 * TANH_SCALE * TANH_CUBIC
-            d += TANH_SCALE
-            d *= 2 * sb
-            d *= 1 - sb
-        else:
-            d *= -0.5
-            xp.exp(d, out=d)
-            d *= 1 / math.sqrt(2 * math.pi)
-        # y = x s(x)
-        d *= xb
-        d += sb
-    return dy * slope
+    if approximate:
+        # u = LINEAR x + CUBIC x^3
+        du = LINEAR + 3 * CUBIC * x**2
+        # s = (1 + tanh(u)) / 2
+        ds = 2 * du * s * (1 - s)
+    else:
+        # s = Phi(x)
+        ds = xp.exp(-(x**2) / 2) * DENSITY_AT_ZERO
+    # y = x s
+    dy_dx = s + x * ds
+    return dy * dy_dx

@@ -12,7 +12,7 @@ The product rule gives the backward pass. With g_p = dy_c, c = p mod C:
 
 The two functions below are that text on either array module: they are the
 specification. They hold B * P products at once. After k-WTA nearly all of those
-are zero, and `kernels/` has forms that compute only the others.
+are zero, and `kernels/` has implementations that compute only the others.
 """
 
 from dataclasses import dataclass
@@ -29,14 +29,14 @@ class Pairs:
         Any list of units, repeats included.
     classes : int
         C, a divisor of P.
-    form : object or None
-        A faster form of the same function for these pairs (`kernels/pairwise_*.py`).
+    implementation : object or None
+        Computes the same faster for these pairs (`kernels/pairwise_*.py`).
     """
 
     i: Any
     j: Any
     classes: int
-    form: Any = None
+    implementation: Any = None
 
 
 def pairwise_forward(x, w, pairs, gradient=True):
@@ -47,17 +47,17 @@ def pairwise_forward(x, w, pairs, gradient=True):
     x : ndarray of shape (..., B, H)
     w : ndarray of shape (..., P)
     pairs : Pairs
-        With a form, the open axes are those of `pairs.i`: none, or R.
+        With an implementation, the open axes are those of `pairs.i`: none, or R.
     gradient : bool
-        False when no backward will follow: a faster form may then keep less.
+        False when no backward will follow: an implementation may then keep less.
 
     Returns
     -------
     y : ndarray of shape (..., B, C)
-    cache : tuple (pairs, what the form in use keeps)
+    cache : tuple (pairs, what the implementation keeps)
     """
-    if pairs.form is not None:
-        y, cache = pairs.form.forward(x, w, gradient)
+    if pairs.implementation is not None:
+        y, cache = pairs.implementation.forward(x, w, gradient)
         return y, (pairs, cache)
     xi, xj = _gather(x, pairs.i), _gather(x, pairs.j)  # (..., B, P)
     terms = w[..., None, :] * (xi * xj)
@@ -76,12 +76,12 @@ def pairwise_backward(dy, cache):
     Returns
     -------
     dx : ndarray of shape (..., B, H)
-        A faster form may leave units with x = 0 at zero: k-WTA passes them no gradient.
+        An implementation may leave units with x = 0 at zero: k-WTA passes them no gradient.
     dw : ndarray of shape (..., P), or Columns
     """
     pairs, cache = cache
-    if pairs.form is not None:
-        return pairs.form.backward(dy, cache)
+    if pairs.implementation is not None:
+        return pairs.implementation.backward(dy, cache)
     xp = array_module(dy)
     xi, xj, w, units = cache
     g = xp.tile(dy, w.shape[-1] // pairs.classes)  # (..., B, P), g_p = dy[p mod C]

@@ -16,7 +16,7 @@ from minipw.kernels.pairwise_cpu import ListedPairs, WinnerPairs
 from minipw.kernels.pairwise_growing import GrowingPairs
 from minipw.network.architecture import Architecture
 from minipw.network.cost import require_host_memory
-from minipw.network.head_implementation import choose_form, times_listed
+from minipw.network.head_implementation import fastest_implementation, times_listed
 from minipw.network.initialization import PAIRWISE_STD, he_normal, triangle_pair
 from minipw.network.network import Network
 from minipw.nn.pairwise import Pairs
@@ -169,18 +169,18 @@ def _with_head(architecture, parameters, before, seed, batch_size):
         i = np.concatenate([before.pairs.i.reshape(rows, -1), i], axis=1)
         j = np.concatenate([before.pairs.j.reshape(rows, -1), j], axis=1)
     parameters = {**parameters, "head": head.reshape(-1)}
-    form = before.pairs.form if before is not None else None
-    return assemble(architecture, parameters, i.reshape(-1), j.reshape(-1), batch_size, form)
+    known = before.pairs.implementation if before is not None else None
+    return assemble(architecture, parameters, i.reshape(-1), j.reshape(-1), batch_size, known)
 
 
 def assemble(architecture, parameters, i, j, batch_size, before=None):
     """A network from its parts.
 
-    Its form adds the products of a class up in the same order however many classes there
+    Its head adds the products of a class in the same order however many classes there
     are: the old outputs do not change in a bit when the head grows.
 
     before : object or None
-        The form for the first of the outputs.
+        The implementation for the first of the outputs.
     """
     network = Network(architecture, parameters)
     if i is None:
@@ -188,14 +188,14 @@ def assemble(architecture, parameters, i, j, batch_size, before=None):
     units, classes = architecture.units, architecture.classes
     sizes = (classes, units, architecture.winners)
     repeats = times_listed(i.size, units)  # `draw_pairs` goes in a circle
-    chosen = choose_form(i, j, *sizes, batch_size, repeats=repeats)
+    chosen = fastest_implementation(i, j, *sizes, batch_size, repeats=repeats)
     few = architecture.winners**2 * repeats < 2 * i.size
     if chosen is WinnerPairs or (chosen is not ListedPairs and few):
         before = before if isinstance(before, GrowingPairs) else None
-        form = GrowingPairs(i, j, classes, units, before)
+        implementation = GrowingPairs(i, j, classes, units, before)
     else:
-        form = ListedPairs(i, j, classes, units)
-    network.pairs = Pairs(i, j, classes, form)
+        implementation = ListedPairs(i, j, classes, units)
+    network.pairs = Pairs(i, j, classes, implementation)
     network.evaluation_pairs = network.pairs
     return network
 
@@ -203,7 +203,7 @@ def assemble(architecture, parameters, i, j, batch_size, before=None):
 def moved(network, importance, xp, batch_size):
     """A network and its importance with the arrays of the module `xp`, numpy or cupy.
 
-    Networks grow on the host; each place has its own form of the pairwise head.
+    Networks grow on the host; each place has its own implementation of the pairwise head.
     """
     if array_module(network.parameters["head"]) is xp:
         return network, importance

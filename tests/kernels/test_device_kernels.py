@@ -49,7 +49,10 @@ def test_three_runs(kernels, tiny_dataset, changes):
     data = tiny_dataset(train=80, test=20)
     runs = create_runs(settings, (0, 1, 2), data, kernels)
     stack, waited = Stack(runs), []
-    assert stack.network.pairs.form is not None and runs[0].network.pairs.form is not None
+    assert (
+        stack.network.pairs.implementation is not None
+        and runs[0].network.pairs.implementation is not None
+    )
     plain = stack.step
 
     def step():

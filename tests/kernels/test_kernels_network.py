@@ -26,7 +26,7 @@ RULES = {
 
 
 def stacked(name, dtype, **changes):
-    """Three networks as one, with the same pairs as the kernels' form."""
+    """Three networks as one, and again with the head on the kernels."""
     shape, backbone, density, pair_weights = NETWORKS[name]
     settings = {"density": density, "pair_weights": pair_weights} | changes
     architecture = Architecture(shape, CLASSES, backbone, **settings)
@@ -38,9 +38,11 @@ def stacked(name, dtype, **changes):
         networks.append(network)
     network = Network.stack(networks)
     i, j = network.pairs.i, network.pairs.j
-    form = DevicePairs(i, j, CLASSES, architecture.units, architecture.winners)
+    kernels = DevicePairs(i, j, CLASSES, architecture.units, architecture.winners)
     on_kernels = {name: w.copy() for name, w in network.parameters.items()}
-    return network, Network(architecture, on_kernels, replace(network.pairs, form=form))
+    return network, Network(
+        architecture, on_kernels, replace(network.pairs, implementation=kernels)
+    )
 
 
 def steps(network, rule, batches):

@@ -115,7 +115,7 @@ def test_a_test_holds_no_more_products_than_allowed(monkeypatch, rng):
         learner.network, "forward", lambda x, *a: sizes.append(len(x)) or forward(x, *a)
     )
     held = head_implementation.products(
-        type(learner.network.pairs.form), learner.network.architecture
+        type(learner.network.pairs.implementation), learner.network.architecture
     )
     assert held == 120**2 // 2
     monkeypatch.setattr(head_implementation, "PRODUCTS_AT_ONCE", 30 * held + 1)

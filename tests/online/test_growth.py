@@ -185,7 +185,11 @@ def test_a_file_goes_on_as_what_grew(tmp_path, width, count):
     grown = OnlineClassifier(f"mlp-{width}-1", pair_weights_per_class=count, learning_rate=0.01)
     grown.partial_fit(x, y).save(tmp_path / "m.npz")
     loaded = OnlineClassifier.load(tmp_path / "m.npz")
-    assert type(grown.network.pairs.form) is type(loaded.network.pairs.form) is GrowingPairs
+    assert (
+        type(grown.network.pairs.implementation)
+        is type(loaded.network.pairs.implementation)
+        is GrowingPairs
+    )
     assert_same(grown.partial_fit(x, y), loaded.partial_fit(x, y))
 
 
