@@ -8,9 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from minipw.gradcheck import GradientError, check, check_network
+from minipw.gradcheck import GradientError, check, check_network, main
+from minipw.kernels.pairwise_cpu import ListedPairs, WinnerPairs
+from minipw.kernels.pairwise_matrix import MatrixPairs
 from minipw.network.architecture import Architecture
 from minipw.network.network import Network
+from minipw.nn import dense, gelu, pairwise
 from minipw.nn.conv import conv2d_backward, conv2d_forward
 from minipw.nn.dense import dense_backward, dense_forward
 from minipw.nn.gelu import gelu_backward, gelu_forward
@@ -140,10 +143,7 @@ def test_right_gradients_pass_and_the_arguments_come_back(name, rng, entries):
     kept = [a.copy() for a in arguments]
     check(function, arguments, gradients, dy, None, entries, rng)
     for now, before in zip(arguments, kept, strict=True):
-        if entries is None:
-            np.testing.assert_array_equal(now, before)
-        else:  # after a step forwards, two back and one forwards: three roundings of 1
-            np.testing.assert_allclose(now, before, rtol=0, atol=2e-15)
+        np.testing.assert_array_equal(now, before)
 
 
 @pytest.mark.parametrize(
@@ -208,22 +208,46 @@ def test_a_wrong_gradient_of_a_network_is_refused(name, rule, rng):
         check_network(network, x, labels, Rule(rule, 0.01), entries=6)
 
 
-def test_the_command_names_the_wrong_gradient():
+@pytest.mark.parametrize(
+    ("place", "name", "named"),
+    [
+        (dense, "dense_backward", "dense"),
+        (pairwise, "pairwise_backward", "pairwise"),
+        (WinnerPairs, "backward", "WinnerPairs"),
+        (ListedPairs, "backward", "ListedPairs"),
+        (MatrixPairs, "backward", "MatrixPairs"),
+    ],
+)
+def test_the_command_names_the_wrong_gradient(place, name, named, monkeypatch):
+    right = getattr(place, name)
+
+    def wrong(*arguments):
+        dx, dw = right(*arguments)
+        return dx, -dw
+
+    monkeypatch.setattr(place, name, wrong)
+    with pytest.raises(GradientError, match=rf"^{named}, dw\[0(, 0)?\]: {NUMBERS}$"):
+        main()
+
+
+def test_a_wrong_factor_of_gelu_is_found(monkeypatch):
+    monkeypatch.setattr(gelu, "DENSITY_AT_ZERO", 1.001 * gelu.DENSITY_AT_ZERO)
+    with pytest.raises(GradientError, match=rf"^gelu, exact, dx\[0, 0\]: {NUMBERS}$"):
+        main()
+
+
+def test_the_command_ends_with_one_line():
     code = """
 import runpy
-from minipw.nn import pairwise
-right = pairwise.pairwise_backward
-def wrong(dy, cache):
-    dx, dw = right(dy, cache)
-    return dx, -dw
-pairwise.pairwise_backward = wrong
+from minipw.nn import gelu
+gelu.gelu_backward = lambda dy, cache: dy * cache[1]
 runpy.run_module("minipw.gradcheck", run_name="__main__")
 """
     root = Path(__file__).parent.parent
     command = [sys.executable, "-c", code]
     done = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=120)
     assert done.returncode == 1
-    assert re.fullmatch(rf"wrong gradient: pairwise, dw\[0\]: {NUMBERS}\n", done.stderr)
+    assert re.fullmatch(rf"wrong gradient: gelu, exact, dx\[0, 0\]: {NUMBERS}\n", done.stderr)
 
 
 def test_the_module_runs_as_a_command():
@@ -233,8 +257,9 @@ def test_the_module_runs_as_a_command():
     assert (done.returncode, done.stderr) == (0, "")
     lines = done.stdout.splitlines()
     for name in ("dense", "conv2d", "gelu, exact", "gelu, tanh", "k-WTA", "pairwise",
-                 "softmax", "output norm", "mlp-12-2, pairwise", "mlp-12-2, fc",
+                 "WinnerPairs", "ListedPairs", "MatrixPairs", "softmax",
+                 "output norm", "mlp-12-2, pairwise", "mlp-12-2, fc",
                  "cnn-s, pairwise", "cnn-s, fc"):  # fmt: skip
         assert sum(line.startswith(name) for line in lines) == 1, name
-    assert len(lines) == 12
+    assert len(lines) == 15
     assert all(re.search(r" [1-9]\d* (derivatives|parameter gradients) agree$", x) for x in lines)

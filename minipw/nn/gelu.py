@@ -37,7 +37,7 @@ def gelu_forward(x, approximate=False):
         return gelu_gpu.forward(x, approximate)
     if approximate:
         u = x * (LINEAR + CUBIC * x**2)
-        s = (1 + xp.tanh(u)) / 2
+        s = 0.5 * (1 + xp.tanh(u))
     else:
         s = normal_distribution(x)
     return x * s, (x, s, approximate)
@@ -72,11 +72,11 @@ def gelu_backward(dy, cache):
     if approximate:
         # u = LINEAR x + CUBIC x^3
         du = LINEAR + 3 * CUBIC * x**2
-        # s = (1 + tanh(u)) / 2
+        # s = 0.5 (1 + tanh(u))
         ds = 2 * du * s * (1 - s)
     else:
         # s = Phi(x)
-        ds = xp.exp(-(x**2) / 2) * DENSITY_AT_ZERO
+        ds = xp.exp(-0.5 * x**2) * DENSITY_AT_ZERO
     # y = x s
     dy_dx = s + x * ds
     return dy * dy_dx
