@@ -58,7 +58,7 @@ def build(name, recorded, form, xp):
         kwta_threshold="k",
         gelu="tanh",
     )
-    assert {key: shape for key, shape, _ in architecture.layers()} == {
+    assert {layer.name: layer.shape for layer in architecture.layers()} == {
         key: value.shape for key, value in parameters.items() if key != "head"
     }
     network = Network(architecture, parameters)

@@ -84,7 +84,7 @@ def draw_away_from_kinks(network, rng, dtype):
     """
     x = rng.standard_normal((3, 180, *network.architecture.input_shape)).astype(dtype)
     _, caches = network.forward(x)
-    before_gelu, s, _ = caches[len(network.layers) - 1][1]
+    (*_, (_, (before_gelu, s, _))), _, _ = caches
     row = np.sort((before_gelu * s).reshape(3, 180, -1))
     v = row.shape[-1] - 1 - network.winners
     gap = np.diff(row[..., v - 1 : v + 2]).min(-1)  # (3, 180)

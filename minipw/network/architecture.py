@@ -1,10 +1,9 @@
-"""The description of a network, and how its parameters and pairs are first drawn."""
+"""The description of a network: what it is made of, and the sizes that follow."""
 
 import math
 import re
 from dataclasses import dataclass
-
-import numpy as np
+from typing import NamedTuple
 
 from minipw import InputError, parameters
 from minipw.nn.conv import same_padding
@@ -14,6 +13,27 @@ CONVOLUTIONS = {
     "cnn-m": [(7, 4, 64), (5, 2, 128)],
 }
 """(kernel, stride, filters) of each layer of the convolutional backbones."""
+
+
+class Layer(NamedTuple):
+    """A layer of the backbone.
+
+    name, shape : str and tuple of int
+        Of its parameter.
+    stride : int, or None for a dense layer
+    output_shape : tuple of int
+        Of one sample behind it: (width,) or (height, width, filters).
+    """
+
+    name: str
+    shape: tuple
+    stride: int | None
+    output_shape: tuple
+
+    @property
+    def places(self):
+        """Positions of the kernel in a sample; 1 for a dense layer."""
+        return math.prod(self.output_shape[:-1])
 
 
 @dataclass(frozen=True)
@@ -27,8 +47,7 @@ class Architecture:
         "mlp-WIDTH-DEPTH", "cnn-s" or "cnn-m".
     head : {"pairwise", "fc"}
     density : float in (0, 1), or None
-        Share of the units before the head that k-WTA is asked to keep. None leaves
-        k-WTA out.
+        Share of the units before the head that k-WTA keeps. None leaves k-WTA out.
     pair_weights : int
         Weights of the pairwise head before rounding down to a multiple of `classes`.
     pairs : {"released", "distinct"}
@@ -54,13 +73,7 @@ class Architecture:
         parameters.check(**{name: getattr(self, name) for name in words})
 
     def layers(self):
-        """Name and parameter shape of each backbone layer, and convolution strides.
-
-        Returns
-        -------
-        list of (name, shape, stride)
-            stride is None for a dense layer.
-        """
+        """The layers of the backbone: list of Layer."""
         layers = []
         if self.backbone in CONVOLUTIONS:
             if len(self.input_shape) != 3:
@@ -71,28 +84,24 @@ class Architecture:
                     f"backbone {self.backbone} needs images (height, width, channels), "
                     f"the data has shape {self.input_shape}: {advice}"
                 )
-            channels = self.input_shape[-1]
+            height, width, channels = self.input_shape
             for n, (kernel, stride, filters) in enumerate(CONVOLUTIONS[self.backbone]):
-                layers.append((f"conv{n}", (kernel, kernel, channels, filters), stride))
+                height, width = (same_padding(size, 1, stride)[0] for size in (height, width))
+                shape, output_shape = (kernel, kernel, channels, filters), (height, width, filters)
+                layers.append(Layer(f"conv{n}", shape, stride, output_shape))
                 channels = filters
             return layers
         width, depth = parse_mlp(self.backbone)
-        fan_in = int(np.prod(self.input_shape))
+        fan_in = math.prod(self.input_shape)
         for n in range(depth):
-            layers.append((f"dense{n}", (fan_in, width), None))
+            layers.append(Layer(f"dense{n}", (fan_in, width), None, (width,)))
             fan_in = width
         return layers
 
     @property
     def units(self):
-        """H, the width of the layer before the head; a CNN's is its flattened size."""
-        name, shape, _ = self.layers()[-1]
-        if name.startswith("dense"):
-            return shape[-1]
-        height, width, _ = self.input_shape
-        for _, _, stride in self.layers():
-            height, width = (same_padding(size, 1, stride)[0] for size in (height, width))
-        return height * width * shape[-1]
+        """H, the number of units before the head."""
+        return math.prod(self.layers()[-1].output_shape)
 
     @property
     def winners(self):

@@ -1,8 +1,6 @@
-"""What a network costs: operations of a step, bytes of a run, and so how many fit."""
+"""What a network costs: operations of a step, bytes of a run, and how many runs fit."""
 
 import math
-
-import numpy as np
 
 from minipw.backend.memory import require_memory
 from minipw.backend.threads import THREADS
@@ -18,10 +16,9 @@ from minipw.network.head_implementation import (
     products,
     times_listed,
 )
-from minipw.nn.conv import same_padding
 
 SHARE = 0.8
-"""Of the free memory that is planned with; the rest is for what is not counted."""
+"""The part of the free memory that is planned with. The rest is for what is not counted."""
 LARGEST_EVALUATION_BATCH = 10_000
 PRODUCT_BYTES = {WinnerPairs: 60, ListedPairs: 100}
 """What forward and backward hold for a product of two units, roughly."""
@@ -39,19 +36,15 @@ def require_host_memory(architecture, batch_size):
 
 def host_bytes(architecture, batch_size):
     """Bytes that a network, its importance and its passes take on a CPU, roughly."""
-    parameters = sum(math.prod(shape) for _, shape, _ in architecture.layers())
     # float32: weight, importance, two gradients; float64 twice while they are drawn.
-    size = 32 * parameters + 8 * batch_size * sample_values(architecture)
+    size = 32 * backbone_weights(architecture) + 8 * batch_size * sample_values(architecture)
     if architecture.head == "fc":
         return size + 32 * architecture.units * architecture.classes
     # A pair: weight, importance, two gradients, i, j, and what sorts them for the tables.
     size += 180 * architecture.pair_weights
     training, _ = expected_implementation(architecture, batch_size)
     testing, _ = expected_implementation(architecture, EVALUATION_BATCH, forward_alone=True)
-    tested = min(
-        EVALUATION_BATCH * products(testing, architecture),
-        PRODUCTS_AT_ONCE,
-    )
+    tested = min(EVALUATION_BATCH * products(testing, architecture), PRODUCTS_AT_ONCE)
     passes = max(
         PRODUCT_BYTES.get(training, 0) * batch_size * products(training, architecture),
         PRODUCT_BYTES.get(testing, 0) * THREADS.count * tested,
@@ -59,8 +52,13 @@ def host_bytes(architecture, batch_size):
     return size + passes + sum(table_bytes(one, architecture) for one in {training, testing})
 
 
+def backbone_weights(architecture):
+    """The number of weights before the head."""
+    return sum(math.prod(layer.shape) for layer in architecture.layers())
+
+
 def table_bytes(implementation, architecture):
-    """Bytes of what an implementation of the pairwise head keeps beside the pairs, roughly."""
+    """Bytes that an implementation of the pairwise head keeps beside the pairs, roughly."""
     units, classes = architecture.units, architecture.classes
     if implementation is WinnerPairs:
         return 6 * times_listed(architecture.pair_weights, units) * units**2
@@ -76,18 +74,13 @@ def sample_values(architecture, defining_form=False):
     """Numbers that a forward pass holds for one sample, roughly.
 
     defining_form : bool
-        The products of all pairs are held, as without a kernel for the head.
+        The pass holds the products of all pairs, as it does without a kernel for the head.
     """
-    height, width = (*architecture.input_shape, 1)[:2]
-    values = math.prod(architecture.input_shape)
-    for _, shape, stride in architecture.layers():
-        places = 1
-        if stride is not None:
-            height, width = (same_padding(size, 1, stride)[0] for size in (height, width))
-            places = height * width
-            values += places * shape[0] * shape[1] * shape[2]  # the patches
-        values += 3 * places * shape[-1]  # before GELU, after it, and its factor
-    values += 3 * architecture.units
+    values = math.prod(architecture.input_shape) + 3 * architecture.units
+    for layer in architecture.layers():
+        values += 3 * math.prod(layer.output_shape)  # before GELU, after it, and its factor
+        if layer.stride is not None:
+            values += layer.places * math.prod(layer.shape[:-1])  # the patches
     if architecture.head == "pairwise":
         if defining_form:
             return values + 5 * architecture.pair_weights
@@ -98,21 +91,21 @@ def sample_values(architecture, defining_form=False):
 def run_bytes(architecture, settings):
     """Bytes that one of several stacked runs takes in training, roughly.
 
-    Parameters, importance, the copies of both from the start of a stretch, gradients, and
-    a forward and a backward pass; of a pairwise head the index of the pairs, twice.
+    It holds parameters, importance, copies of both from the start of a stretch, gradients,
+    a forward and a backward pass and, for a pairwise head, the index of the pairs twice.
     """
     gradients = 2 if settings.rule == "s-mas" else 1
     pairs, head = 0, architecture.units * architecture.classes
     if architecture.head == "pairwise":
         pairs = head = architecture.pair_weights
-    parameters = head + sum(math.prod(shape) for _, shape, _ in architecture.layers())
+    parameters = head + backbone_weights(architecture)
     samples = settings.batch_size * (1 + gradients)
     numbers = (5 + gradients) * parameters + samples * sample_values(architecture)
     return 4 * numbers + 32 * pairs
 
 
 def runs_that_fit(free, data, run):
-    """R, at least 1, for so many free bytes, bytes of data and bytes a run."""
+    """R, at least 1. All arguments are bytes: free ones, of the data, of one run."""
     return max(1, int((SHARE * free - data) / run))
 
 
@@ -125,18 +118,12 @@ def samples_that_fit(free, architecture, defining_form=False):
 def step_operations(architecture, batch_size, rule):
     """Floating point operations of a step's matrix products.
 
-    Per layer: forward, weight gradient and, but for the first layer, input gradient.
-    S-MAS has the gradients twice. A pairwise head has no matrix product.
+    Each layer has the forward product, the weight gradient and, but for the first layer,
+    the input gradient. S-MAS has the gradients twice. A pairwise head has no matrix product.
     """
-    height, width = (*architecture.input_shape, 1)[:2]
-    products = []  # multiply-adds of one product, layer by layer
-    for _, shape, stride in architecture.layers():
-        rows = batch_size
-        if stride is not None:
-            height, width = (same_padding(size, 1, stride)[0] for size in (height, width))
-            rows *= height * width
-        products.append(rows * int(np.prod(shape)))
+    layers = architecture.layers()
+    multiply_adds = [batch_size * layer.places * math.prod(layer.shape) for layer in layers]
     if architecture.head == "fc":
-        products.append(batch_size * architecture.units * architecture.classes)
+        multiply_adds.append(batch_size * architecture.units * architecture.classes)
     backward = 2 if rule == "s-mas" else 1
-    return sum(2 * p * (1 + backward * (1 + (n > 0))) for n, p in enumerate(products))
+    return sum(2 * p * (1 + backward * (1 + (n > 0))) for n, p in enumerate(multiply_adds))

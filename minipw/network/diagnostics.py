@@ -19,10 +19,10 @@ def first_nonfinite_layer(network, x):
     """
     xp = array_module(x)
     with np.errstate(over="ignore", invalid="ignore"):
-        _, caches = network.forward(x)
-    for (name, *_), (_, gelu_cache) in zip(network.layers, caches, strict=False):
-        if not xp.isfinite(gelu_cache[0]).all():  # the layer's output before its GELU
-            return name
+        _, (layer_caches, _, _) = network.forward(x)
+    for layer, (_, (before_gelu, *_)) in zip(network.layers, layer_caches, strict=True):
+        if not xp.isfinite(before_gelu).all():
+            return layer.name
     return "head"
 
 
@@ -82,10 +82,10 @@ def unused_units(network, importance, rule):
     if pairs is not None:
         read[:] = False
         read[used_units(to_host(pairs.i), to_host(pairs.j), units)] = True
-    name, shape, _ = network.layers[-1]
-    changed = to_host(importance[name]).reshape(-1, shape[-1]).any(0)
+    name, shape, *_ = network.layers[-1]
+    changed = to_host(importance[name]).reshape(-1, shape[-1]).any(0)  # by unit or filter
     keeps_none = rule.name == "sgd" or rule.importance_lambda == 0
-    idle = read & ~np.tile(changed, units // shape[-1])  # the filter is the last axis
+    idle = read & ~np.tile(changed, units // shape[-1])  # (H,); filters are the last axis
     return {
         "units": units,
         "never_won": None if keeps_none else int(idle.sum()),

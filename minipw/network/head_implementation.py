@@ -7,52 +7,43 @@ import numpy as np
 
 from minipw.backend.arrays import array_module, to_device
 from minipw.backend.cuda import has_kernels
-from minipw.kernels.pairwise_cpu import (
-    WORD,
-    ListedPairs,
-    WinnerPairs,
-    most_repeats,
-    used_units,
-)
+from minipw.kernels.pairwise_cpu import WORD, ListedPairs, WinnerPairs, most_repeats, used_units
 from minipw.kernels.pairwise_matrix import MatrixPairs
 from minipw.kernels.pairwise_sparse import SparsePairs
 from minipw.nn.pairwise import Pairs
 
 EVALUATION_BATCH = 256
-"""Samples that `Network.logits` works on at once on a CPU, at most."""
+"""The most samples that `Network.logits` works on at once on a CPU."""
 PRODUCTS_AT_ONCE = 1 << 22
-"""Products that it holds for them, where one sample has no more."""
+"""The most products that it holds for them, unless a single sample has more."""
 TABLE_LIMIT = 1 << 30
 """Bytes that the tables or matrices of an implementation may take."""
 LISTED_COST, MATRIX_COST, FILL_COST = 2.5, 1 / 350, 0.3
-"""Measured times over that of a product found by `WinnerPairs`: of one found by
-`ListedPairs`, of an entry of the matrices times a sample, of filling in a weight. An
-entry costs as much as 32 samples before there is any: it is written and read."""
+"""Measured times, in units of a product that `WinnerPairs` finds: of a product that
+`ListedPairs` finds, of an entry of the matrices times a sample, of a weight filled in.
+Writing and reading an entry costs as much as 32 samples."""
 FORWARD_SHARE = {ListedPairs: 0.75, WinnerPairs: 0.6, MatrixPairs: 0.26}
-"""Of the time of forward and backward together, what logits alone take, measured."""
+"""Measured time of logits alone, as a share of forward and backward together."""
 SPARSE_COST, SPARSE_ROW_COST = 1 / 90, 1 / 37
-"""Of `SparsePairs`, as above: of a weight times a sample, of a row of its matrix."""
+"""The same for `SparsePairs`: of a weight times a sample, of a row of its matrix."""
 
 
-def fastest_implementation(
-    i, j, classes, units, winners, batch_size, forward_alone=False, repeats=None
-):
+def fastest_implementation(i, j, architecture, batch_size, forward_alone=False, repeats=None):
     """The class that takes least time for a training step, by counted operations.
 
     Parameters
     ----------
     i, j : int ndarray of shape (P,)
-    classes, units, winners, batch_size : int
-        C, H, K and B.
+    architecture : Architecture
+    batch_size : int
     forward_alone : bool
         Count no backward pass, and consider `SparsePairs` too.
-    repeats : int
-        `most_repeats`, where it is known.
+    repeats : int or None
+        `most_repeats` of the pairs, where it is known.
     """
+    units = architecture.units
     used, repeats = used_units(i, j, units).size, repeats or most_repeats(i, j, units)
-    costs = implementation_costs(
-        i.size, used, repeats, classes, units, winners, batch_size, forward_alone
-    )
+    costs = implementation_costs(architecture, i.size, used, repeats, batch_size, forward_alone)
     if (i == j).any():
         costs.pop(WinnerPairs, None)
     return min(costs, key=costs.get)
@@ -65,13 +56,12 @@ def expected_implementation(architecture, batch_size, forward_alone=False):
     -------
     implementation : class
     cost : float
-        Its count: products found by `WinnerPairs` that take as long.
+        In the unit of `implementation_costs`.
     """
     units, pairs = architecture.units, architecture.pair_weights
     repeats = times_listed(pairs, units)
     used = min(units, math.isqrt(2 * pairs // repeats) + 2) if repeats > 1 else units
-    sizes = (architecture.classes, units, architecture.winners, batch_size, forward_alone)
-    costs = implementation_costs(pairs, used, repeats, *sizes)
+    costs = implementation_costs(architecture, pairs, used, repeats, batch_size, forward_alone)
     chosen = min(costs, key=costs.get)
     return chosen, costs[chosen]
 
@@ -81,26 +71,27 @@ def times_listed(pairs, units):
     return -(-pairs // max(units * (units - 1) // 2, 1))
 
 
-def implementation_costs(
-    pairs, used, repeats, classes, units, winners, batch_size, forward_alone=False
-):
-    """The counted cost of each implementation that fits into memory.
+def implementation_costs(architecture, pairs, used, repeats, batch_size, forward_alone=False):
+    """The cost of each implementation that fits into memory.
+
+    The unit is a product of two units that `WinnerPairs` finds.
 
     Parameters
     ----------
     pairs, used, repeats : int
         P, the units in some pair, and how often the most repeated pair is listed.
-    classes, units, winners, batch_size, forward_alone : as in `fastest_implementation`
+    architecture, batch_size, forward_alone : as in `fastest_implementation`
 
     Returns
     -------
     dict of class to float
     """
-    share = winners / units
+    classes, units, winners = architecture.classes, architecture.units, architecture.winners
     # At first the winners are spread over all units, later they gather on the used ones.
     active = min(used, winners * (1 + used / units) / 2)
+    words, listed_products = -(-batch_size // WORD), batch_size * (winners / units) ** 2
     costs = {
-        ListedPairs: pairs * (-(-batch_size // WORD) + LISTED_COST * batch_size * share**2),
+        ListedPairs: pairs * (words + LISTED_COST * listed_products),
         WinnerPairs: batch_size * repeats * active**2 / 2,
         MatrixPairs: MATRIX_COST * (batch_size + 32) * classes * used**2 + FILL_COST * pairs,
     }
@@ -125,7 +116,7 @@ def products(implementation, architecture):
     return 0
 
 
-def evaluation_batch(pairs, architecture):
+def cpu_evaluation_batch(pairs, architecture):
     """Samples that `Network.logits` works on at once on a CPU.
 
     pairs : Pairs, or None for a dense head
@@ -141,7 +132,7 @@ def with_implementations(pairs, architecture, batch_size, xp):
     Parameters
     ----------
     pairs : Pairs
-        Of one network or of R stacked ones. An implementation that is there is kept.
+        Of one network or of R stacked ones. An implementation that they have stays.
     architecture : Architecture
     batch_size : int
         Of the training steps.
@@ -163,9 +154,9 @@ def with_implementations(pairs, architecture, batch_size, xp):
         pairs = replace(pairs, implementation=DevicePairs(pairs.i, pairs.j, *sizes))
     elif pairs.i.ndim == 1:
         lists = pairs.i, pairs.j
-        training = fastest_implementation(*lists, *sizes, batch_size)
+        training = fastest_implementation(*lists, architecture, batch_size)
         # Large batches without a backward pass may be faster with another one.
-        testing = fastest_implementation(*lists, *sizes, EVALUATION_BATCH, forward_alone=True)
+        testing = fastest_implementation(*lists, architecture, EVALUATION_BATCH, forward_alone=True)
         pairs = replace(pairs, implementation=training(*lists, *sizes[:2]))
         if testing is not training:
             return pairs, replace(pairs, implementation=testing(*lists, *sizes[:2]))

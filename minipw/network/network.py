@@ -10,7 +10,7 @@ import numpy as np
 from minipw.backend.arrays import array_module, to_device
 from minipw.backend.sparse_gradient import Columns, add_gradients
 from minipw.backend.threads import THREADS
-from minipw.network.head_implementation import evaluation_batch, stacked, with_implementations
+from minipw.network.head_implementation import cpu_evaluation_batch, stacked, with_implementations
 from minipw.network.initialization import PAIRWISE_STD, he_normal, sample_pairs
 from minipw.nn.conv import conv2d_backward, conv2d_forward
 from minipw.nn.dense import dense_backward, dense_forward
@@ -26,8 +26,9 @@ from minipw.nn.pairwise import Pairs, pairwise_backward, pairwise_forward
 
 SMALLEST_SHARE = 16
 """Samples of a batch that are worth a thread."""
-FEW_COLUMNS = 0.3
-"""Up to this share of columns with a gradient, only those are multiplied and updated."""
+SMALL_BATCH, FEW_COLUMNS = 8, 0.3
+"""In a batch of up to 8 samples, when at most this share of a layer's units has a gradient,
+only their columns of dw are computed and updated."""
 
 
 class Network:
@@ -78,7 +79,8 @@ class Network:
         units, classes = architecture.units, architecture.classes
         _ = architecture.winners  # refuse a bad density before anything is drawn
         parameters = {
-            name: he_normal(weights_rng, shape, dtype) for name, shape, _ in architecture.layers()
+            layer.name: he_normal(weights_rng, layer.shape, dtype)
+            for layer in architecture.layers()
         }
         pairs = None
         if architecture.head == "pairwise":
@@ -123,20 +125,19 @@ class Network:
         Returns
         -------
         logits : ndarray of shape (..., B, C)
-        caches : list
-            What `backward` needs.
+        caches : tuple
+            What `backward` needs: (dense or convolution, GELU) of each layer, k-WTA, head.
         """
         lead = x.shape[: x.ndim - len(self.architecture.input_shape)]
-        if self.layers[0][2] is None:
+        if self.layers[0].stride is None:
             x = x.reshape(*lead, -1)  # (..., B, D)
-        caches = []
-        for name, _, stride in self.layers:
+        layer_caches, kwta_cache = [], None
+        for name, _, stride, _ in self.layers:
             w = self.parameters[name]
             x, cache = dense_forward(x, w) if stride is None else conv2d_forward(x, w, stride)
             x, gelu_cache = gelu_forward(x, self.approximate_gelu)
-            caches.append((cache, gelu_cache))
+            layer_caches.append((cache, gelu_cache))
         x = x.reshape(*lead, -1)  # (..., B, H)
-        kwta_cache = None
         if self.architecture.density is not None:
             x, kwta_cache = kwta_forward(x, self.winners)
         w = self.parameters["head"]
@@ -145,7 +146,7 @@ class Network:
         else:
             pairs = self.pairs if gradient else self.evaluation_pairs
             logits, head_cache = pairwise_forward(x, w, pairs, gradient)
-        return logits, [*caches, kwta_cache, head_cache]
+        return logits, (layer_caches, kwta_cache, head_cache)
 
     def backward(self, dlogits, caches):
         """Gradients of every parameter.
@@ -154,45 +155,37 @@ class Network:
         ----------
         dlogits : ndarray of shape (..., B, C)
             One gradient, or several stacked on an axis in front of the forward's.
-        caches : list from `forward`
+        caches : tuple from `forward`
 
         Returns
         -------
         dict of str to ndarray or Columns
-            In the names of `parameters`, with dlogits's axis in front.
+            By the names of `parameters`, with the axis of dlogits in front.
         """
-        *layer_caches, kwta_cache, head_cache = caches
+        layer_caches, kwta_cache, head_cache = caches
         gradients = {}
-        if self.pairs is None:
-            dx, gradients["head"] = dense_backward(dlogits, head_cache)
-        else:
-            dx, gradients["head"] = pairwise_backward(dlogits, head_cache)
+        head_backward = dense_backward if self.pairs is None else pairwise_backward
+        dx, gradients["head"] = head_backward(dlogits, head_cache)
         if kwta_cache is not None:
             dx = kwta_backward(dx, kwta_cache)  # (..., B, H)
-        if self.layers[-1][2] is not None:
-            dx = dx.reshape(*dx.shape[:-1], *layer_caches[-1][1][0].shape[-3:])
+        dx = dx.reshape(*dx.shape[:-1], *self.layers[-1].output_shape)
         for n in reversed(range(len(self.layers))):
-            name, _, stride = self.layers[n]
-            cache, gelu_cache = layer_caches[n]
+            layer, (cache, gelu_cache) = self.layers[n], layer_caches[n]
             dx = gelu_backward(dx, gelu_cache)
-            if stride is None:
-                dx, gradients[name] = _dense_backward_where_nonzero(dx, cache, n > 0)
-            else:
-                dx, gradients[name] = conv2d_backward(dx, cache, n > 0)
+            layer_backward = _dense_backward if layer.stride is None else conv2d_backward
+            dx, gradients[layer.name] = layer_backward(dx, cache, n > 0)
         return gradients
 
     def loss_gradients(self, x, labels, rule, mask=None, masking="exclude"):
-        """One forward and one backward pass for a learning rule.
-
-        The threads of the process (`backend.THREADS`) share the batch.
+        """One forward and one backward pass for a learning rule; threads share the batch.
 
         Parameters
         ----------
         x : ndarray of shape (..., B, *input_shape)
         labels : int ndarray of shape (..., B)
         rule : Rule
-            S-MAS sends the gradients of the loss and of the output norm through
-            one backward pass, stacked.
+            For S-MAS one backward pass takes the gradients of the loss and of the output
+            norm, stacked.
         mask, masking : as in `softmax_cross_entropy_forward`
 
         Returns
@@ -201,45 +194,35 @@ class Network:
         logits : ndarray of shape (..., B, C)
         gradients : dict for `rules.update`
         """
-        xp, lead = array_module(x), labels.ndim - 1
-        rows = (slice(None),) * lead
-        row_a_sample = mask is not None and mask.ndim > 1 and mask.shape[-2] == labels.shape[-1]
+        xp, batch_size = array_module(x), labels.shape[-1]
+        runs = (slice(None),) * (labels.ndim - 1)  # the leading axes
+        mask_per_sample = mask is not None and mask.ndim > 1 and mask.shape[-2] == batch_size
 
-        def work(share):
-            part = (*rows, share)
-            own = mask[..., share, :] if row_a_sample else mask
-            logits, caches = self.forward(x[part])
-            weight = (share.stop - share.start) / labels.shape[-1]
-            loss, gradients = self.gradients(
-                logits, caches, labels[part], rule, own, masking, weight
+        def share_gradients(share):
+            """Loss, logits and gradients of a slice of the batch, weighted by its length."""
+            logits, caches = self.forward(x[(*runs, share)])
+            loss, loss_cache = softmax_cross_entropy_forward(
+                logits,
+                labels[..., share],
+                mask[..., share, :] if mask_per_sample else mask,
+                masking,
             )
-            return loss, logits, gradients
+            dlogits = softmax_cross_entropy_backward(loss_cache)
+            if rule.needs_output_norm:
+                _, norm_cache = output_norm_forward(logits, rule.smas_norm)
+                dlogits = xp.stack([dlogits, output_norm_backward(norm_cache)])
+            weight = (share.stop - share.start) / batch_size
+            return loss * loss.dtype.type(weight), logits, self.backward(dlogits * weight, caches)
 
-        parts = THREADS.map(work, THREADS.shares(labels.shape[-1], SMALLEST_SHARE))
+        parts = THREADS.map(share_gradients, THREADS.shares(batch_size, SMALLEST_SHARE))
         loss, logits, gradients = parts[0]
-        for other_loss, _, others in parts[1:]:
-            loss = loss + other_loss
-            for name in gradients:
-                gradients[name] = add_gradients(gradients[name], others[name])
-        if len(parts) > 1:
-            logits = xp.concatenate([part[1] for part in parts], axis=-2)
+        for other_loss, other_logits, others in parts[1:]:
+            loss, logits = loss + other_loss, xp.concatenate([logits, other_logits], axis=-2)
+            gradients = {name: add_gradients(g, others[name]) for name, g in gradients.items()}
         return loss, logits, gradients
 
-    def gradients(self, logits, caches, labels, rule, mask=None, masking="exclude", weight=1.0):
-        """The second half of `loss_gradients`: loss and gradients from a forward pass.
-
-        weight : float in (0, 1]
-            Share of a batch that these samples are: factor of loss and gradients.
-        """
-        loss, loss_cache = softmax_cross_entropy_forward(logits, labels, mask, masking)
-        dlogits = softmax_cross_entropy_backward(loss_cache)
-        if rule.needs_output_norm:
-            _, norm_cache = output_norm_forward(logits, rule.smas_norm)
-            dlogits = array_module(logits).stack([dlogits, output_norm_backward(norm_cache)])
-        return loss * loss.dtype.type(weight), self.backward(dlogits * weight, caches)
-
     def logits(self, x):
-        """Logits of any number of samples, at least one, in batches; no gradients.
+        """Logits of one or more samples, in batches, without gradients.
 
         Parameters
         ----------
@@ -250,16 +233,17 @@ class Network:
         ndarray of shape (..., N, C)
         """
         axis = x.ndim - len(self.architecture.input_shape) - 1
-        rows = (slice(None),) * axis
-        size = self.evaluation_batch or evaluation_batch(self.evaluation_pairs, self.architecture)
+        runs = (slice(None),) * axis  # the leading axes
+        size = self.evaluation_batch
+        size = size or cpu_evaluation_batch(self.evaluation_pairs, self.architecture)
         batches = [slice(start, start + size) for start in range(0, x.shape[axis], size)]
-        parts = THREADS.map(lambda batch: self.forward(x[(*rows, batch)], False)[0], batches)
+        parts = THREADS.map(lambda batch: self.forward(x[(*runs, batch)], False)[0], batches)
         return array_module(x).concatenate(parts, axis=-2)
 
 
-def _dense_backward_where_nonzero(dy, cache, input_gradient):
+def _dense_backward(dy, cache, input_gradient):
     """`dense_backward`, with dw as `Columns` when few units have a gradient at all."""
-    if dy.shape[-2] > 8 or array_module(dy) is not np:
+    if dy.shape[-2] > SMALL_BATCH or array_module(dy) is not np:
         return dense_backward(dy, cache, input_gradient)
     index = np.flatnonzero((dy != 0).reshape(-1, dy.shape[-1]).any(0))
     if index.size > FEW_COLUMNS * dy.shape[-1]:

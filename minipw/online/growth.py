@@ -126,7 +126,7 @@ def create(architecture, seed, batch_size):
     require_host_memory(architecture, batch_size)
     rng = generator(seed, BACKBONE)
     parameters = {
-        name: he_normal(rng, shape, np.float32) for name, shape, _ in architecture.layers()
+        layer.name: he_normal(rng, layer.shape, np.float32) for layer in architecture.layers()
     }
     return _with_head(architecture, parameters, None, seed, batch_size)
 
@@ -186,9 +186,8 @@ def assemble(architecture, parameters, i, j, batch_size, before=None):
     if i is None:
         return network
     units, classes = architecture.units, architecture.classes
-    sizes = (classes, units, architecture.winners)
     repeats = times_listed(i.size, units)  # `draw_pairs` goes in a circle
-    chosen = fastest_implementation(i, j, *sizes, batch_size, repeats=repeats)
+    chosen = fastest_implementation(i, j, architecture, batch_size, repeats=repeats)
     few = architecture.winners**2 * repeats < 2 * i.size
     if chosen is WinnerPairs or (chosen is not ListedPairs and few):
         before = before if isinstance(before, GrowingPairs) else None

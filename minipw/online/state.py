@@ -81,7 +81,7 @@ def restore(kind, arrays, facts):
     if "parameter/head" not in arrays:
         return learner
     architecture = learner._architecture(shape, len(labels) + learner.reserve)
-    shapes = {name: layer_shape for name, layer_shape, _ in architecture.layers()}
+    shapes = {layer.name: layer.shape for layer in architecture.layers()}
     i = j = None
     if architecture.head == "fc":
         shapes["head"] = architecture.units, architecture.classes

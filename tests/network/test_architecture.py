@@ -29,14 +29,23 @@ def test_he_normal_of_a_kernel_counts_its_patch(rng):
 
 
 @pytest.mark.parametrize(
-    ("shape", "backbone", "units", "layers"),
+    ("shape", "backbone", "units", "layers"),  # of a layer: name, shape, stride, output shape
     [
-        ((28, 28, 1), "mlp-700-1", 700, [("dense0", (784, 700), None)]),
-        ((6,), "mlp-9-2", 9, [("dense0", (6, 9), None), ("dense1", (9, 9), None)]),
+        ((28, 28, 1), "mlp-700-1", 700, [("dense0", (784, 700), None, (700,))]),
+        (
+            *((6,), "mlp-9-2", 9),
+            [("dense0", (6, 9), None, (9,)), ("dense1", (9, 9), None, (9,))],
+        ),
         # 28 / 4 = 7, so 7 * 7 * 64
-        ((28, 28, 1), "cnn-s", 3136, [("conv0", (7, 7, 1, 64), 4)]),
+        ((28, 28, 1), "cnn-s", 3136, [("conv0", (7, 7, 1, 64), 4, (7, 7, 64))]),
         # rows 9, 3, 2 and columns 5, 2, 1, rounded up: 2 * 1 * 128
-        ((9, 5, 3), "cnn-m", 256, [("conv0", (7, 7, 3, 64), 4), ("conv1", (5, 5, 64, 128), 2)]),
+        (
+            *((9, 5, 3), "cnn-m", 256),
+            [
+                ("conv0", (7, 7, 3, 64), 4, (3, 2, 64)),
+                ("conv1", (5, 5, 64, 128), 2, (2, 1, 128)),
+            ],
+        ),
     ],
 )
 def test_layers_and_units(shape, backbone, units, layers):

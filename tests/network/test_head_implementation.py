@@ -13,34 +13,43 @@ from minipw.network.network import Network
 from minipw.training.streams import seed_generators
 
 
+def architecture_of(units, density):
+    """A network of 10 classes in which units * density units win."""
+    return Architecture((4,), 10, f"mlp-{units}-1", density=density, kwta_threshold="k+1")
+
+
+def fastest(i, j, units, density):
+    return fastest_implementation(i, j, architecture_of(units, density), batch_size=64)
+
+
 def test_every_pair_and_few_winners_are_found_by_winners(monkeypatch):
     i, j = np.tril_indices(40, -1)
     # 64 * 4^2 / 2 = 512 pairs of winners against 780 words and 2.5 * 64 * 7.8 products.
-    assert fastest_implementation(i, j, 10, 40, 4, 64) is WinnerPairs
+    assert fastest(i, j, 40, 0.1) is WinnerPairs
     table = 6 * 40 * 40  # of int32 and int16 entries
     monkeypatch.setattr(head_implementation, "TABLE_LIMIT", table)
-    assert fastest_implementation(i, j, 10, 40, 4, 64) is WinnerPairs
+    assert fastest(i, j, 40, 0.1) is WinnerPairs
     monkeypatch.setattr(head_implementation, "TABLE_LIMIT", table - 1)
-    assert fastest_implementation(i, j, 10, 40, 4, 64) is ListedPairs
+    assert fastest(i, j, 40, 0.1) is ListedPairs
 
 
 def test_few_pairs_and_many_winners_are_found_by_the_list():
     i, j = np.arange(20), np.arange(20, 40)
     # 64 * 20^2 / 2 = 12,800 pairs of winners against 20 words and 800 products.
-    assert fastest_implementation(i, j, 10, 100, 50, 64) is ListedPairs
+    assert fastest(i, j, 100, 0.5) is ListedPairs
 
 
 def test_pairs_listed_often_become_matrices(monkeypatch):
     i, j = (np.tile(unit, 12) for unit in np.tril_indices(40, -1))
     # 96 * 10 * 40^2 / 350 + 0.3 * 9,360 = 7,197 against 153,600 pairs of winners.
-    assert fastest_implementation(i, j, 10, 40, 20, 64) is MatrixPairs
+    assert fastest(i, j, 40, 0.5) is MatrixPairs
     monkeypatch.setattr(head_implementation, "TABLE_LIMIT", 8 * 10 * 40 * 40 - 1)
-    assert fastest_implementation(i, j, 10, 40, 20, 64) is WinnerPairs
+    assert fastest(i, j, 40, 0.5) is WinnerPairs
 
 
 def test_a_unit_with_itself_is_always_listed():
     i, j = np.tril_indices(40)  # with the diagonal
-    assert fastest_implementation(i, j, 10, 40, 4, 64) is ListedPairs
+    assert fastest(i, j, 40, 0.1) is ListedPairs
 
 
 def test_stacked_runs_have_the_defining_form_on_a_cpu():
@@ -80,16 +89,16 @@ def test_a_network_may_evaluate_with_another_implementation(
 
 def test_the_count_of_products_of_winners():
     """20 of 40 units are used: 4 of 8 winners at first, all of them later, 6 between."""
-    costs = head_implementation.implementation_costs(780, 20, 1, 10, 40, 8, 64)
+    architecture = architecture_of(40, 0.2)
+    costs = head_implementation.implementation_costs(architecture, 780, 20, 1, batch_size=64)
     assert costs[WinnerPairs] == 64 * 6**2 / 2
 
 
 def test_products_a_sample():
     architecture = Architecture((4,), 10, "mlp-100-1", density=0.21, pair_weights=10_000)
     assert architecture.winners == 20
-    assert (
-        head_implementation.products(WinnerPairs, architecture) == 3 * 20**2 // 2
-    )  # 4,950 pairs exist
+    held = head_implementation.products(WinnerPairs, architecture)
+    assert held == 3 * 20**2 // 2  # 4,950 pairs exist: some are listed three times
     assert head_implementation.products(ListedPairs, architecture) == 400  # 10,000 * 0.2^2
     assert head_implementation.products(MatrixPairs, architecture) == 0
     assert head_implementation.products(SparsePairs, architecture) == 0

@@ -49,7 +49,7 @@ def draw_away_from_kinks(network, batch):
     """
     x, labels = draw_batch(network, 20 * batch)
     _, caches = network.forward(x)
-    before_gelu, s, _ = caches[len(network.layers) - 1][1]
+    (*_, (_, (before_gelu, s, _))), _, _ = caches
     row = np.sort((before_gelu * s).reshape(len(x), -1))
     v = row.shape[-1] - 1 - network.winners
     gap = np.diff(row[:, v - 1 : v + 2]).min(-1)
