@@ -140,7 +140,7 @@ def paper_seconds(rows):
 
     def guess(settings):
         outline = OUTLINES.get(settings.dataset, OUTLINES["mnist"])
-        return estimated_seconds(settings, outline, outline.train)
+        return estimated_seconds(settings, outline)
 
     ratios = {}
     for row, settings in rows:

@@ -128,7 +128,7 @@ def paper(args):
 
 def report(args):
     """Tables and figures."""
-    from minipw.experiments.tables import report
+    from minipw.experiments.report import report
 
     return report(args.out or "results", args.protocol or "released")
 

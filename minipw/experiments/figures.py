@@ -5,6 +5,7 @@ import os
 from minipw import InputError
 from minipw.files import check_writable
 from minipw.paper.cells import CURVES
+from minipw.training.metrics import mean_and_interval
 from minipw.training.run import CURVE_SAMPLES
 
 FIGURE_FORMATS = (".png", ".svg", ".pdf")
@@ -111,10 +112,12 @@ def plain(text):
 
 
 def save(plt, figure, paths):
-    """Write a figure under each of the paths and let it go."""
+    """Write a figure to each of the paths, the same bytes for the same figure, and close it."""
+    plt.rcParams["svg.hashsalt"] = "minipw"
     try:
         for path in paths:
-            figure.savefig(path, dpi=150)
+            dated = {"Date": None} if str(path).endswith(".svg") else None
+            figure.savefig(path, dpi=150, metadata=dated)
     except (OSError, ValueError) as error:
         raise InputError(f"cannot write the figure {path}: {error}") from None
     finally:
@@ -177,3 +180,81 @@ def plot_curves(curves, paths):
         below = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.14), "ncols": 2}
         axes.legend(fontsize=8, frameon=False, **below)
     save(plt, figure, paths)
+
+
+PANELS = (
+    ("table1", "single-head", "Table 1: Split MNIST, single-head"),
+    ("table1", "multi-head", "multi-head"),
+    ("table2", "single-head", "Table 2: Split Fashion-MNIST, single-head"),
+    ("table2", "multi-head", "multi-head"),
+    ("table4", "single-head", "Table 4: Split MNIST with SGD, single-head"),
+    ("table4", "multi-head", "multi-head"),
+    ("table3", "", "Table 3: Permuted MNIST"),
+    ("table5", "", "Table 5: Split MNIST over the batch size"),
+)
+"""Table, columns (those that begin with a word) and title of each panel."""
+RULE_COLORS = {"Adagrad": COLORS[0], "S-MAS": COLORS[1], "SGD": COLORS[2]}
+PAPER_MARK = {"marker": "D", "ms": 7, "ls": "", "mfc": "none"}
+
+
+def plot_paper(tables, paths):
+    """Every printed accuracy, ours beside the paper's.
+
+    Parameters
+    ----------
+    tables : dict of str to Table
+        Tables 1 to 5 by their parts.
+    paths : list of path
+    """
+    plt = pyplot()
+    heights = [len(tables[part].rows) + 1.5 for part, _, _ in PANELS[::2]]
+    figure = plt.figure(figsize=(10, 12), layout="constrained")
+    # Two parts, so that the long labels of Table 5 leave no gap above it.
+    upper, lower = figure.subfigures(2, 1, height_ratios=(sum(heights[:3]), heights[3]))
+    panels = [*upper.subplots(3, 2, height_ratios=heights[:3]).flat, *lower.subplots(1, 2)]
+    for axes, (part, prefix, title) in zip(panels, PANELS, strict=True):
+        rows = tables[part].rows
+        for row, (label, entries) in enumerate(rows.items()):
+            shown = [column for column in entries if column.startswith(prefix)]
+            for n, column in enumerate(shown):
+                words = f"{column} {label}"  # Table 4 is of SGD alone and names no rule
+                rule = next((rule for rule in RULE_COLORS if rule in words), "SGD")
+                y = row + 0.4 * (n - (len(shown) - 1) / 2)
+                plot_entry(axes, y, entries[column], RULE_COLORS[rule])
+        axes.set_yticks(range(len(rows)), rows if prefix != "multi-head" else [""] * len(rows))
+        axes.set_yticks([row + 0.5 for row in range(len(rows) - 1)], minor=True)
+        axes.set(ylim=(len(rows) - 0.4, -0.6))
+        axes.tick_params(axis="y", which="both", length=0)
+        axes.grid(axis="x", alpha=0.3)
+        axes.grid(axis="y", which="minor", alpha=0.5)
+        axes.margins(x=0.15)
+        axes.set_title(title, loc="left", fontsize=10)
+    for axes in panels[-2:]:
+        axes.set_xlabel("test accuracy (%)")
+    ours = plt.errorbar([], [], xerr=[], fmt="o", color="0.3", capsize=2)
+    marks = {
+        "the paper": plt.Line2D([], [], mec="0.3", **PAPER_MARK),
+        "ours, 95 % interval": ours,
+        "differ by more than two standard errors": plt.Line2D([], [], ls="", marker="$*$", c="0.3"),
+    }
+    marks |= {r: plt.Line2D([], [], ls="", marker="s", c=c) for r, c in RULE_COLORS.items()}
+    figure.legend(
+        marks.values(), marks, loc="outside upper center", ncols=6, frameon=False, fontsize=9
+    )
+    save(plt, figure, paths)
+
+
+def plot_entry(axes, y, entry, color):
+    """The paper's accuracy at height y, and ours with its interval if it was run."""
+
+    def note(text, x, size):
+        beside = {"xytext": (9, 0), "textcoords": "offset points", "va": "center"}
+        axes.annotate(text, (x, y), color="0.4", fontsize=size, **beside)
+
+    axes.plot([entry.printed], [y], mec=color, **PAPER_MARK)
+    if not entry.values:
+        return note("not run", entry.printed, 8)
+    mean, _, half_width = mean_and_interval(entry.values)
+    axes.errorbar([mean], [y], xerr=half_width, fmt="o", ms=4, color=color, capsize=2, lw=1.2)
+    if entry.differs():
+        note("*", max(mean + half_width, entry.printed), 12)

@@ -1,4 +1,4 @@
-"""`--paper`: the runs behind a table or figure, done where the store lacks them."""
+"""`paper`: the runs behind a table or figure, done where the store lacks them."""
 
 import contextlib
 import os
@@ -12,16 +12,15 @@ from minipw import InputError, datasets
 from minipw.backend.cuda import device_module, device_text
 from minipw.experiments import run_text
 from minipw.experiments.run_times import RunTimes, duration, estimated_seconds
-from minipw.experiments.schedule import open_lanes, run_items
+from minipw.experiments.schedule import open_slots, run_items
 from minipw.experiments.store import Store, cell_key, read, run_key
 from minipw.experiments.workers import Item
 from minipw.paper.cells import cells, cifar_remark, select
-from minipw.training.metrics import mean_and_interval
 from minipw.training.settings import resolve
 
 
 class Plan:
-    """What a request needs: its cells with their settings, and the runs still to do.
+    """The cells of a request with their settings, and the runs still to do.
 
     Parameters
     ----------
@@ -37,10 +36,9 @@ class Plan:
     def __init__(
         self, part, only=None, protocol="released", runs=None, out="results", data_dir=None
     ):
-        self.cells = []
-        self.items, self.sizes, self.keys, self.stores = [], {}, {}, {}
-        self.datasets, known = {}, set()
-        checkpoints = os.path.abspath(os.path.join(out, "checkpoints"))
+        self.out, self.cells, self.stores, self.datasets = Path(out), [], {}, {}
+        self.items, self.estimates, self.keys = [], {}, {}
+        known, checkpoints = set(), os.path.abspath(os.path.join(out, "checkpoints"))
         try:
             for cell in select(cells(part), only):
                 if cell.dataset not in self.datasets:
@@ -49,44 +47,46 @@ class Plan:
                 settings, _ = resolve(dataset, protocol=protocol, **cell.request)
                 self.cells.append((cell, settings))
                 self.keys[settings] = run_key(asdict(settings), None, dataset.identity)
-                self.sizes[settings] = estimated_seconds(settings, dataset, len(dataset.y_train))
-                store, data = self.store(out, settings), dataset.identity
+                self.estimates[settings] = estimated_seconds(settings, dataset)
+                store, data = self.store(settings), dataset.identity
                 for seed in range(runs or cell.runs):
                     item = Item(settings, seed, data_dir, checkpoints, data)
                     if item.key not in known and not store.find(asdict(settings), seed, data):
                         self.items.append(item)
                     known.add(item.key)
+            self.items.sort(key=lambda item: -self.estimates[item.settings])  # longest first
             self.times = RunTimes(self.datasets, self.records())
-            for path in Path(out).glob("*.jsonl"):
+            for path in self.out.glob("*.jsonl"):
                 if path.name not in self.stores:
-                    with contextlib.suppress(InputError):  # it is no matter of this plan
+                    with contextlib.suppress(InputError):  # the plan does not need that file
                         for record in read(path):
                             self.times.add(record)
         except BaseException:
             self.close()
             raise
 
-    def store(self, out, settings):
+    def store(self, settings):
         """The store for runs with these settings."""
         name = f"{settings.experiment}-{settings.dataset}.jsonl"
         if name not in self.stores:
-            self.stores[name] = Store(Path(out) / name)
+            self.stores[name] = Store(self.out / name)
         return self.stores[name]
 
     def records(self):
         """All records of the opened stores."""
         return [record for store in self.stores.values() for record in store.records]
 
-    def expected_seconds(self, device="cpu"):
-        """Seconds that one worker, or the device, needs for a run, by its settings.
+    def time_text(self, items, device, workers):
+        """About how long runs take; "" on a GPU where none was measured before."""
+        scale = self.times.scale(device)
+        if scale is None and device != "cpu":
+            return ""
+        seconds = sum(self.estimates[item.settings] for item in items) * (scale or 1.0)
+        return f"about {duration(seconds / workers)}"
 
-        Learned from every run in the folder, whether the plan has it or not.
-        """
-        return self.times.expected(self.keys, self.sizes, device)
-
-    def keep(self, out, item, record):
+    def keep(self, item, record):
         """Store a finished run."""
-        self.store(out, item.settings).append(record)
+        self.store(item.settings).append(record)
         self.times.add(record)
 
     def close(self):
@@ -120,33 +120,25 @@ def reproduce(args):
 
 
 def run_plan(plan, args):
-    """Do the plan's runs, the longest first; returns the failed ones and whether stopped."""
+    """Do the plan's runs; returns how many failed and whether they were stopped."""
     xp = device_module(args.device)
-    expected = plan.expected_seconds(args.device)
-    plan.items.sort(key=lambda item: -expected[item.settings])
-    lanes, on_stop, where = [], lambda: None, f" on {device_text()}" if xp is not np else ""
     if xp is np:
-        lanes, on_stop = open_lanes(args, len(plan.items))
-        where = f" with {max(len(lanes), 1)} worker{'s' * (len(lanes) > 1)}"
-
-    def time_for(items):
-        """How long runs take, as text; nothing before one was measured on a device."""
-        if xp is not np and not plan.times.learned_on(args.device):
-            return ""
-        expected = plan.expected_seconds(args.device)
-        seconds = sum(expected[item.settings] for item in items) / max(len(lanes), 1)
-        return f"about {duration(seconds)}"
-
-    parts = (f"{len(plan.cells)} cells", f"{len(plan.items)} runs to do", time_for(plan.items))
+        slots, on_stop = open_slots(args, len(plan.items))
+        workers = max(len(slots), 1)
+        where = f" with {workers} worker{'s' * (workers > 1)}"
+    else:
+        slots, on_stop, workers, where = [], lambda: None, 1, f" on {device_text()}"
+    time = plan.time_text(plan.items, args.device, workers)
+    parts = (f"{len(plan.cells)} cells", f"{len(plan.items)} runs to do", time)
     print(", ".join(filter(None, parts)) + where, flush=True)
     left = dict.fromkeys(plan.items)
 
     def keep(item, record):
         del left[item]
-        plan.keep(args.out, item, record)
-        return f"{time_for(left)} left"
+        plan.keep(item, record)
+        return f"{plan.time_text(left, args.device, workers)} left"
 
-    return run_items(plan.items, lanes, on_stop, args.quiet, keep, left.pop, xp)
+    return run_items(plan.items, slots, on_stop, args.quiet, keep, left.pop, xp)
 
 
 def summary_lines(plan):
@@ -156,10 +148,6 @@ def summary_lines(plan):
         found.setdefault(cell_key(record), []).append(record["accuracy"])
     width = max(len(cell.label) for cell, _ in plan.cells)
     for cell, settings in plan.cells:
-        values = found.get(plan.keys[settings], [])
         paper = "" if cell.printed is None else f"{cell.printed:.1f}"
-        ours = "-"
-        if values:
-            mean, error, _ = mean_and_interval(values)
-            ours = run_text.with_error(mean, error, len(values))
+        ours = run_text.with_error(found.get(plan.keys[settings], []))
         yield f"{cell.label:{width}}  {paper:>5s} | {ours}"

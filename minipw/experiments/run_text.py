@@ -95,9 +95,13 @@ def result_text(record, beside=""):
     return "\n".join(lines)
 
 
-def with_error(mean, error, count):
-    """ "83.1 ± 0.4 (30)": mean, standard error unless count is 1, and the number of runs."""
-    return f"{mean:.1f} ({count})" if error is None else f"{mean:.1f} ± {error:.1f} ({count})"
+def with_error(values, digits=1):
+    """ "83.1 ± 0.4 (30)": mean, standard error unless of one run, and number of runs."""
+    if not values:
+        return "-"
+    mean, error, _ = mean_and_interval(values)
+    between = "" if error is None else f" ± {error:.{digits}f}"
+    return f"{mean:.{digits}f}{between} ({len(values)})"
 
 
 def summary_text(records, beside=""):

@@ -24,12 +24,9 @@ DEFAULTS = {
 
 
 def run_key(settings, seed, dataset):
-    """What makes two runs the same: every setting, the seed and the data used.
+    """What makes two runs the same: every setting, the seed and the data (`Dataset.identity`).
 
-    dataset : str
-        `Dataset.identity`.
-
-    A setting that an older record does not have had its default value then.
+    A setting that an older record lacks had its default value then.
     """
     return json.dumps([{**DEFAULTS, **settings}, seed, dataset], sort_keys=True)
 
@@ -56,8 +53,8 @@ def core_seconds(record):
 def read(path):
     """The records of a store that another process may be writing, as a list of dict.
 
-    A last line without its end is left out. Joined stores may share runs: of two
-    records of one run the last is taken.
+    A last line without its end is left out. Where a run is stored twice, in stores that were
+    joined, its last record counts.
 
     Raises
     ------
@@ -68,87 +65,54 @@ def read(path):
         content = Path(path).read_bytes()
     except OSError as error:
         raise InputError(f"cannot read results in {path}: {error.strerror}") from None
-    return list(_parse(path, content).values())
+    return list(_parse(path, content[: whole_size(content)]).values())
 
 
 def _parse(path, content):
-    """Records by their keys, of the whole lines of a store's content."""
+    """Records by their keys."""
     known = {}
-    for number, line in enumerate(content[: whole_size(content)].splitlines(), start=1):
+    for number, line in enumerate(content.splitlines(), start=1):
+        if not line.strip():
+            continue
         try:
-            records, rest = _records(line)
-            if rest:
-                raise ValueError
-            for record in records:
-                if record["format"] != RECORD_FORMAT:
-                    raise InputError(
-                        f"{path}, line {number}: a result of format {record['format']}, this "
-                        f"version reads {RECORD_FORMAT}; choose another --out"
-                    )
+            record = json.loads(line)
+            if (found := record["format"]) == RECORD_FORMAT:
                 _ = 0.0 + record["accuracy"] + record["seconds"]  # both are numbers
                 known[record_key(record)] = record
-        except (ValueError, KeyError, TypeError, RecursionError, OverflowError) as error:
-            if isinstance(error, InputError):
-                raise
+        except (ValueError, KeyError, TypeError, RecursionError, OverflowError):
             raise InputError(
                 f"{path}, line {number}: not a result of minipw; delete that line, or "
                 "choose another --out"
             ) from None
+        if found != RECORD_FORMAT:
+            raise InputError(
+                f"{path}, line {number}: a result of format {found}, this version reads "
+                f"{RECORD_FORMAT}; choose another --out"
+            )
     return known
 
 
-def _records(line):
-    """What a line holds: a record, or more where a store without its end was joined.
-
-    What a crash left of a record before another one is skipped, and so are the zeros that
-    a file system may have put in place of what was not written.
-
-    Returns
-    -------
-    records : list of dict
-    rest : bytes
-        What cannot be read, from there to the end.
-    """
-    try:
-        return [json.loads(line)], b""
-    except ValueError:
-        pass
-    text, at, records = line.decode("latin-1"), 0, []  # a character a byte
-    start = RECORD_START.decode()
-    while at < len(text):
-        if text[at] in "\0 \t\r":
-            at += 1
-            continue
-        try:
-            _, end = json.JSONDecoder().raw_decode(text, at)
-            records.append(json.loads(line[at:end]))
-        except ValueError:
-            end = text.find(start, at + 1)
-            torn = text[at:end].rstrip("\0")
-            if end < 0 or not (torn.startswith(start) or start.startswith(torn)):
-                return records, line[at:]
-        at = end
-    return records, b""
-
-
 def whole_size(content):
-    """Bytes of a store's content without the torn record that it may end with."""
+    """Bytes of a store's content without the unfinished record that it may end with.
+
+    A last line that is not the beginning of a record, such as somebody's note, is kept.
+    """
     start = content.rfind(b"\n") + 1
+    last = content[start:].rstrip(b"\0")  # what a file system may put for bytes not written
+    if not (last.startswith(RECORD_START) or RECORD_START.startswith(last)):
+        return len(content)
     try:
-        _, rest = _records(content[start:])
-    except RecursionError:
-        rest = content[start:]
-    if rest.startswith(RECORD_START) or RECORD_START.startswith(rest.rstrip(b"\0")):
-        return len(content) - len(rest)
-    return len(content)
+        json.loads(last)
+    except (ValueError, RecursionError):
+        return start
+    return start + len(last)
 
 
 class Store:
     """Finished runs in a JSON-lines file, for one writing process at a time.
 
-    Two stores join with `cat`. A last line that an interrupted write left without its
-    end is cut off when the store is opened. While it is open, no other process can open
-    it; `read` needs no such right.
+    Two stores join with `cat`. An unfinished last line is cut off when the store is opened.
+    While it is open no other process can open it, but all can `read` it.
 
     Parameters
     ----------
@@ -176,7 +140,11 @@ class Store:
         except InputError:
             self.close()
             raise
-        self.records = list(self._known.values())
+
+    @property
+    def records(self):
+        """The finished runs, as a list of dict."""
+        return list(self._known.values())
 
     def _lock(self):
         """Keep other processes from writing; the lock goes with the open file."""
@@ -195,22 +163,16 @@ class Store:
     def _read(self):
         self.file.seek(0)
         content = self.file.read()
-        known, whole = _parse(self.path, content), whole_size(content)
-        if whole < len(content):
-            self.file.truncate(whole)
-        if content[:whole] and not content[:whole].endswith(b"\n"):
+        whole = content[: whole_size(content)]
+        known = _parse(self.path, whole)
+        if len(whole) < len(content):
+            self.file.truncate(len(whole))
+        if whole and not whole.endswith(b"\n"):
             self.file.write(b"\n")  # an editor took it off a whole record
         return known
 
     def find(self, settings, seed, dataset):
-        """The record of a run that was done before, or None.
-
-        Parameters
-        ----------
-        settings : dict, as in the record
-        seed : int
-        dataset : str, `Dataset.identity` of the data that was used
-        """
+        """The record of a run that was done before, or None; arguments as of `run_key`."""
         return self._known.get(run_key(settings, seed, dataset))
 
     def append(self, record):
@@ -222,15 +184,10 @@ class Store:
                 left = left[self.file.write(left) :]
             os.fsync(self.file.fileno())
         except OSError as error:
-            self._cut(start)
+            with contextlib.suppress(OSError):  # else the next start cuts the line off
+                os.ftruncate(self.file.fileno(), start)
             raise InputError(f"cannot write to {self.path}: {error.strerror}") from None
-        self.records.append(record)
         self._known[record_key(record)] = record
-
-    def _cut(self, size):
-        """Take back a line that was not written whole, as far as the disk lets us."""
-        with contextlib.suppress(OSError):  # the next start cuts it off
-            os.ftruncate(self.file.fileno(), size)
 
     def close(self):
         """Close the file. The records stay readable."""

@@ -1,15 +1,11 @@
-"""`--report`: the paper's tables with measured runs beside its numbers."""
+"""The paper's tables with measured runs beside its numbers."""
 
 import csv
 import math
-import sys
 from dataclasses import asdict, dataclass
-from pathlib import Path
 
-from minipw import InputError
-from minipw.experiments import figures
 from minipw.experiments.run_text import RULE_NAMES, with_error
-from minipw.experiments.store import cell_key, core_seconds, read, run_key
+from minipw.experiments.store import run_key
 from minipw.paper.cells import OUTLINES, cells, cifar_remark
 from minipw.training.metrics import mean_and_interval
 from minipw.training.settings import resolve
@@ -42,11 +38,7 @@ class Entry:
 
     def __str__(self):
         paper = "-" if self.printed is None else f"{self.printed:.1f}"
-        ours = "-"
-        if self.values:
-            mean, error, _ = mean_and_interval(self.values)
-            ours = with_error(mean, error, len(self.values))
-        return f"{paper} | {ours}{' *' * self.differs()}"
+        return f"{paper} | {with_error(self.values)}{' *' * self.differs()}"
 
 
 @dataclass(frozen=True)
@@ -57,6 +49,10 @@ class Table:
     columns: tuple
     rows: dict
 
+    def measured(self):
+        """Whether any of its cells was run."""
+        return any(entry.values for row in self.rows.values() for entry in row.values())
+
     def lines(self):
         """Header and rows as lists of str."""
         yield ["network and head", *self.columns]
@@ -64,31 +60,18 @@ class Table:
             yield [label, *(str(entries.get(column, "")) for column in self.columns)]
 
 
-def read_records(folder):
-    """Accuracies and curves of every record in a folder's stores.
-
-    Returns
-    -------
-    dict of str to list of dict
-        Records by the key of their settings and data, ordered by seed.
-    """
-    paths = sorted(Path(folder).glob("*.jsonl"))
-    if not paths:
-        raise InputError(f"{folder} holds no results: run --paper first, or give --out")
-    found = {}
-    for path in paths:
-        for record in read(path):
-            found.setdefault(cell_key(record), {})[record["seed"]] = record
-    return {key: [by_seed[seed] for seed in sorted(by_seed)] for key, by_seed in found.items()}
+def cell_settings(cell, protocol="released"):
+    """The settings of a cell on the whole data set, as a dict."""
+    return asdict(resolve(OUTLINES[cell.dataset], protocol=protocol, **cell.request)[0])
 
 
-def records_of(cell, records, protocol):
-    """The records of a cell of the paper, on the whole data set."""
-    settings, _ = resolve(OUTLINES[cell.dataset], protocol=protocol, **cell.request)
-    return records.get(run_key(asdict(settings), None, cell.dataset), [])
+def records_of(cell, records, protocol="released", identity=None):
+    """The records of a cell, on the whole data set or on the one with an identity."""
+    key = run_key(cell_settings(cell, protocol), None, identity or cell.dataset)
+    return records.get(key, [])
 
 
-def build_table(part, records, protocol):
+def build_table(part, records, protocol="released", identity=None):
     """A table of the paper with what is measured of it."""
     columns, rows = {}, {}
     for cell in cells(part):
@@ -103,7 +86,7 @@ def build_table(part, records, protocol):
             row = f"batch {given.get('batch_size', 64)}, {column}"
             row += f", lambda {given.get('importance_lambda', 0.01):g}" * (column == "S-MAS")
             column = "accuracy"
-        values = tuple(r["accuracy"] for r in records_of(cell, records, protocol))
+        values = tuple(r["accuracy"] for r in records_of(cell, records, protocol, identity))
         columns[column] = None
         rows.setdefault(row, {})[column] = Entry(cell.printed, values)
     return Table(part, tuple(columns), rows)
@@ -112,34 +95,30 @@ def build_table(part, records, protocol):
 def as_text(table):
     """A table for a terminal."""
     lines = list(table.lines())
-    widths = [max(len(line[n]) for line in lines) for n in range(len(lines[0]))]
-    body = (
-        "  ".join(cell.ljust(w) for cell, w in zip(line, widths, strict=True)) for line in lines
-    )
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    body = ("  ".join(c.ljust(w) for c, w in zip(line, widths, strict=True)) for line in lines)
     return "\n".join([TITLES[table.part], *(line.rstrip() for line in body)])
 
 
-def as_markdown(table):
-    """A table for a README."""
-    lines = [[cell.replace("|", "/") for cell in line] for line in table.lines()]
-    lines.insert(1, ["---"] * len(lines[0]))
-    return "\n".join([f"**{TITLES[table.part]}**", "", *(f"| {' | '.join(r)} |" for r in lines)])
+def markdown(lines):
+    """Header and rows, lists of str, as a Markdown table."""
+    header, *rows = ([cell.replace("|", "/") for cell in line] for line in lines)
+    align = ["---", *["--:"] * (len(header) - 1)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in [header, align, *rows])
 
 
-def as_latex(table):
-    """A table for a paper."""
-    lines = [
-        [cell.replace("±", r"$\pm$").replace("*", r"$^*$") for cell in line]
-        for line in table.lines()
-    ]
-    body = [" & ".join(line).replace("|", "/") + r" \\" for line in lines]
-    body.insert(1, r"\hline")
-    columns = "l" * len(lines[0])
-    caption = TITLES[table.part]
-    head = [r"\begin{table}", rf"\caption{{{caption}: paper / ours $\pm$ standard error (runs)}}"]
-    return "\n".join(
-        [*head, rf"\begin{{tabular}}{{{columns}}}", *body, r"\end{tabular}", r"\end{table}"]
-    )
+def as_latex(tables):
+    """Tables for a paper."""
+    found = []
+    for table in tables:
+        body = [" & ".join(line).replace("|", "/") + r" \\" for line in table.lines()]
+        body.insert(1, r"\hline")
+        text = "\n".join(body).replace("±", r"$\pm$").replace("*", r"$^*$")
+        caption = rf"{TITLES[table.part]}: paper / ours $\pm$ standard error (runs)"
+        columns = "l" * (1 + len(table.columns))
+        found += [r"\begin{table}", rf"\caption{{{caption}}}", rf"\begin{{tabular}}{{{columns}}}"]
+        found += [text, r"\end{tabular}", r"\end{table}" + "\n"]
+    return "\n".join(found)
 
 
 def write_csv(tables, path):
@@ -154,88 +133,3 @@ def write_csv(tables, path):
                     numbers = mean_and_interval(entry.values) if entry.values else (None,) * 3
                     counts = (len(entry.values), int(entry.differs()))
                     writer.writerow([table.part, label, column, entry.printed, *numbers, *counts])
-
-
-def beside(folder, name, protocol):
-    """Where a file of the report lies; the released protocol's has the bare name."""
-    stem, end = name.split(".")
-    return Path(folder) / (name if protocol == "released" else f"{stem}-{protocol}.{end}")
-
-
-def draw(records, protocol, folder):
-    """The two figures, as far as runs for them were done; the paths written."""
-    written, lines, curves = [], {}, {}
-    for cell in cells("sparsity"):
-        for record in records_of(cell, records, protocol)[:1]:
-            request = cell.request
-            label = f"{request['backbone']} {request['head']}, {RULE_NAMES[request['rule']]}"
-            point = (cell.request["given"]["density"], record["accuracy"])
-            lines.setdefault(label, []).append(point)
-    for cell in cells("curves"):
-        for record in records_of(cell, records, protocol)[:1]:
-            name = cell.label.removeprefix("curves ")
-            curves[name] = (record["steps"] / len(record["tasks"]), record["curve"])
-    for name, data, plot in (
-        ("sparsity", lines, figures.plot_sparsity),
-        ("curves", curves, figures.plot_curves),
-    ):
-        if data:
-            paths = [str(beside(folder, name + end, protocol)) for end in (".png", ".svg")]
-            plot(data, paths)
-            written += paths
-    return written
-
-
-def summary_lines(records):
-    """What is in a store, and what of it no table shows."""
-    on_gpu = [record["seconds"] for record in records if record.get("device") == "cuda"]
-    on_cpu = [core_seconds(record) for record in records if record.get("device") != "cuda"]
-    text = f"{len(records)} runs, {sum(on_cpu) / 3600:.1f} hours of one core"
-    yield text + f" and {sum(on_gpu) / 3600:.1f} of a GPU" * bool(on_gpu)
-    if part := sum(bool(r.get("digest")) and r["dataset"] in OUTLINES for r in records):
-        yield f"{part} of them are on a part of a data set: the tables leave them out"
-
-
-def write(tables, note, folder, protocol):
-    """The tables in all formats; the paths written."""
-    paths = [beside(folder, name, protocol) for name in ("tables.csv", "tables.md", "tables.tex")]
-    texts = ["\n\n".join(map(form, tables)) + "\n" for form in (as_markdown, as_latex)]
-    texts[0] += f"\n{note}\n"
-    try:
-        write_csv(tables, paths[0])
-        for path, text in zip(paths[1:], texts, strict=True):
-            path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"cannot write to {folder}: {error.strerror}") from None
-    return list(map(str, paths))
-
-
-def report(folder, protocol="released"):
-    """Print the tables that have measured cells; write all formats and figures beside the store.
-
-    Returns
-    -------
-    int
-        The exit status, 0.
-    """
-    records = read_records(folder)
-    tables = [build_table(part, records, protocol) for part in TITLES]
-    tables = [t for t in tables if any(e.values for row in t.rows.values() for e in row.values())]
-    note = (
-        "paper | ours ± standard error (runs), accuracy in per cent; * differs by more than two\n"
-        f"standard errors of the difference, the paper's taken as {PAPER_ERROR}"
-    )
-    if tables:
-        print("\n\n".join([*map(as_text, tables), note]))
-    for line in summary_lines([record for runs in records.values() for record in runs]):
-        print(line)
-    if not tables:
-        print(f"none of them is of a cell of the paper's tables (protocol {protocol})")
-    written = write(tables, note, folder, protocol) if tables else []
-    try:
-        written += draw(records, protocol, folder)
-    except InputError as error:
-        print(f"no figures: {error}", file=sys.stderr)
-    if written:
-        print(f"written for protocol {protocol}: {', '.join(written)}")
-    return 0

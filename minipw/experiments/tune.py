@@ -12,7 +12,7 @@ import numpy as np
 
 from minipw import InputError
 from minipw.experiments.run_times import duration
-from minipw.experiments.schedule import open_lanes, run_items
+from minipw.experiments.schedule import open_slots, run_items
 from minipw.experiments.store import Store, core_seconds
 from minipw.experiments.workers import Item
 from minipw.paper.released import table
@@ -98,9 +98,9 @@ def tune(settings, dataset, args, say):
             if not store.find(asdict(point), seed, dataset.identity)
         ]
         say(f"{len(points)} settings, {len(items)} runs to do, held-out tenth of the training set")
-        lanes, on_stop = open_lanes(args, len(items))
+        slots, on_stop = open_slots(args, len(items))
         failed, stopped = run_items(
-            items, lanes, on_stop, args.quiet, lambda item, record: store.append(record)
+            items, slots, on_stop, args.quiet, lambda item, record: store.append(record)
         )
         if stopped:
             return None
@@ -116,7 +116,7 @@ def tune(settings, dataset, args, say):
     best, remarks = choose({p: mean for p, (mean, _, _) in found.items()}, rates, densities)
     for line in (*grid_lines(found, rates, densities, best), *remarks):
         say(line)
-    say(f"{duration(spent)} of one core; {len(failed)} runs failed")
+    say(f"{duration(spent)} of one core; {failed} runs failed")
     chosen = {name: value for name, value in asdict(best).items() if value is not None}
     return {name: value for name, value in chosen.items() if name not in NOT_IN_FILES}
 

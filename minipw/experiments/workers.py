@@ -19,8 +19,8 @@ class Item:
     """One run to do.
 
     checkpoints : str or None
-        Folder for the checkpoints of unfinished runs, where the folder around it is there:
-        a machine of a cluster may not have it.
+        Folder for the checkpoints of unfinished runs. A machine that does not have the folder
+        around it, as may happen on a cluster, keeps none.
     data : str or None
         `Dataset.identity`, where it is more than the name.
     """
@@ -38,7 +38,7 @@ class Item:
 
 
 class StopFlag:
-    """A flag that processes share, without a lock: one killed beside it blocks nobody."""
+    """A flag that processes share, without a lock that a killed process could keep."""
 
     def __init__(self, context):
         self.value = context.RawValue("b", 0)
@@ -52,8 +52,8 @@ class StopFlag:
         return bool(self.value.value)
 
 
-_stop_flag = None  # of this worker process, set by its parent
-_at_work = threading.Lock()  # held by this worker process during a run
+_stop_flag = None  # of this worker process: the flag and its parent's number
+_training = threading.Lock()  # held by this worker process during a run
 
 
 def prepare_worker(stop_flag, parent):
@@ -61,18 +61,18 @@ def prepare_worker(stop_flag, parent):
     global _stop_flag
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides
     _stop_flag = (stop_flag, parent)
-    threading.Thread(target=leave_with_parent, daemon=True).start()
+    threading.Thread(target=exit_with_parent, daemon=True).start()
 
 
-def leave_with_parent():
+def exit_with_parent():
     """End this worker process when its parent is gone and the run in progress is saved."""
     multiprocessing.parent_process().join()
-    with _at_work:
+    with _training:
         os._exit(1)
 
 
 def should_stop():
-    """Whether the parent wants this worker to leave its run, or is gone."""
+    """Whether this worker should leave its run: its parent says so, or is gone."""
     if _stop_flag is None:
         return False
     stop_flag, parent = _stop_flag
@@ -103,7 +103,7 @@ def perform(item):
     path = path_for(item.checkpoints, item.key) if kept else None
     checkpointer = Checkpointer(path, item.key, should_stop)
     dataset = dataset_of(item.settings.dataset, item.data_dir, item.settings.label)
-    with _at_work if _stop_flag else nullcontext():
+    with _training if _stop_flag else nullcontext():
         try:
             return train(item.settings, item.seed, dataset, checkpointer=checkpointer)
         except Stopped:
@@ -123,7 +123,7 @@ def interrupts_held():
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-class ProcessLane:
+class ProcessSlot:
     """One worker process that does one run at a time, and is replaced if it dies."""
 
     def __init__(self, stop_flag):
@@ -140,11 +140,11 @@ class ProcessLane:
         )
 
     def check(self):
-        """The process is here; one that died says so by its future."""
+        """Nothing to check: the future of a process that died says so."""
 
     def submit(self, item):
         """Begin a run; returns its future."""
-        # A process that starts now inherits the mask: Ctrl-C is the parent's alone.
+        # A process that starts here inherits the mask: Ctrl-C reaches the parent alone.
         with interrupts_held():
             try:
                 return self.executor.submit(perform, item)
@@ -153,13 +153,13 @@ class ProcessLane:
                 return self.executor.submit(perform, item)
 
     def close(self):
-        """Wait for the process to leave; a run that it still does is saved first."""
+        """Stop the process and wait for it; the run in progress is saved first."""
         self.stop_flag.set()
         self.executor.shutdown(wait=True, cancel_futures=True)
 
 
-class SharedLane:
-    """A slot of an executor that others own, such as a cluster's.
+class ExecutorSlot:
+    """A worker slot of an executor that others own, such as a cluster's.
 
     Parameters
     ----------
@@ -173,7 +173,7 @@ class SharedLane:
         self.executor, self.close, self.check = executor, on_close, check
 
     def renew(self):
-        """The executor replaces its workers itself."""
+        """Nothing to do: the executor replaces its workers itself."""
 
     def submit(self, item):
         """Begin a run; returns its future."""
@@ -181,9 +181,9 @@ class SharedLane:
         return self.executor.submit(perform, item)
 
 
-def process_lanes(count):
-    """`count` worker processes with one thread each, and the event that stops them."""
+def process_slots(count):
+    """`count` worker processes with one thread each, and the flag that stops them."""
     for library in ("OMP", "OPENBLAS", "MKL"):
         os.environ[f"{library}_NUM_THREADS"] = "1"  # the processes inherit it
     stop_flag = StopFlag(multiprocessing.get_context("spawn"))
-    return [ProcessLane(stop_flag) for _ in range(count)], stop_flag
+    return [ProcessSlot(stop_flag) for _ in range(count)], stop_flag

@@ -91,7 +91,7 @@ def stored(folder):
 def test_a_cluster_fills_the_store_as_processes_do(command, tiny, cluster, monkeypatch):
     tiny(epochs=100)
     address = cluster(2)
-    flags = ("--paper", "table1", "--runs", 2)
+    flags = ("paper", "table1", "--runs", 2)
     status, by_processes, _ = command(*flags, "--out", "here", "--workers", 2)
     assert status == 0
     # One worker is killed in the middle of its first run.
@@ -123,7 +123,7 @@ def test_a_cluster_fills_the_store_as_processes_do(command, tiny, cluster, monke
 
 def test_the_scheduler_goes_away(command, tiny, cluster, monkeypatch):
     tiny(epochs=100_000)
-    monkeypatch.setattr(schedule, "PATIENCE", 0.2)
+    monkeypatch.setattr(schedule, "SECONDS_BETWEEN_CHECKS", 0.2)
     address = cluster(1)
     checkpoints = Path("there") / "checkpoints"
     monkeypatch.setattr(workers, "perform", kill_target.perform)
@@ -136,7 +136,7 @@ def test_the_scheduler_goes_away(command, tiny, cluster, monkeypatch):
 
     killer = threading.Thread(target=kill)
     killer.start()
-    flags = ("--paper", "table1", "--runs", 1, "--out", "there", "--cluster", address)
+    flags = ("paper", "table1", "--runs", 1, "--out", "there", "--cluster", address)
     status, _, err = command(*flags)
     killer.join()
     assert status == 2
@@ -147,17 +147,17 @@ def test_the_scheduler_goes_away(command, tiny, cluster, monkeypatch):
 
 
 def test_an_interrupt_says_that_it_waits(cluster, capsys):
-    lanes, on_stop = schedule.open_lanes(SimpleNamespace(cluster=cluster(1)), 3)
-    assert len(lanes) == 1
+    slots, on_stop = schedule.open_slots(SimpleNamespace(cluster=cluster(1)), 3)
+    assert len(slots) == 1
     on_stop()
-    lanes[0].close()
+    slots[0].close()
     assert capsys.readouterr().err.startswith("waiting for the runs under way on the cluster")
 
 
 def error(command, tiny, address):
     """The one line about a cluster that cannot be used."""
     tiny(epochs=1)
-    status, out, err = command("--paper", "table1", "--cluster", address)
+    status, out, err = command("paper", "table1", "--cluster", address)
     assert (status, out) == (2, "") and err.startswith("error: ") and err.count("\n") == 1
     return err
 

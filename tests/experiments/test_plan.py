@@ -21,7 +21,7 @@ from minipw.experiments import schedule, workers
 from minipw.experiments.plan import Plan, summary_lines
 from minipw.experiments.run_times import duration
 from minipw.experiments.store import Store
-from minipw.experiments.workers import SharedLane
+from minipw.experiments.workers import ExecutorSlot
 from minipw.paper.cells import cells
 from minipw.training.record import RECORD_FORMAT
 
@@ -92,46 +92,34 @@ def test_a_run_of_two_cells_is_done_once(plan, tiny):
     assert len(items) == len({item.key for item in items}) == 5 + 3
 
 
-def test_expected_seconds_are_learned(plan, tiny):
+def test_the_time_of_a_plan_is_learned_from_finished_runs(plan, tiny):
     tiny(lambda found: [*found, replace(found[0], label="more", request=more(found[0]))])
     first = plan()
-    (_, one), (_, two), (_, three) = first.cells
-    guess = first.expected_seconds()
-    assert guess == first.sizes and 0 < guess[three] == pytest.approx(10 * guess[one])
+    (_, one), _, (_, three) = first.cells
+    assert 0 < first.estimates[three] == pytest.approx(10 * first.estimates[one])
+    assert first.times.scale("cpu") is None
     keep(one, [0], seconds=10.0)
-    keep(one, [1], seconds=30.0)
-    learned = plan().expected_seconds()
-    assert learned[one] == 20
-    assert learned[two] == pytest.approx(20 / guess[one] * guess[two])
-    assert learned[three] == pytest.approx(200)
-    keep(two, [0], seconds=1000.0)
-    assert plan().expected_seconds()[three] == pytest.approx(200)  # another head says nothing
-
-
-def test_a_part_of_the_plan_learns_from_every_stored_run(plan, tiny):
-    tiny(lambda found: [*found, replace(found[0], label="more", request=more(found[0]))])
-    (_, one), _, (_, three) = plan().cells
-    keep(one, [0], seconds=10.0)
-    part = plan(only="more")
+    part = plan(only="more", runs=2)  # it learns from every run in the folder
     assert [settings for _, settings in part.cells] == [three]
-    assert part.expected_seconds()[three] == pytest.approx(100)
-    assert part.expected_seconds("cuda") == part.sizes  # nothing was done there
+    assert part.time_text(part.items, "cpu", 1) == "about 3 min"  # 2 runs of 100 s
+    assert part.time_text(part.items, "cpu", 4) == "about 50 s"
+    assert part.time_text(part.items, "cuda", 1) == ""  # nothing was done there
     store = Path("results") / f"split-{one.dataset}.jsonl"
     other = json.loads(store.read_text()) | {"digest": "other data"}
     store.write_text(json.dumps(other, separators=(",", ":")) + "\n")
-    assert plan(only="more").expected_seconds() == part.sizes
+    assert plan(only="more").times.scale("cpu") is None
 
 
-def test_what_was_just_done_is_learned_from(plan, tiny):
+def test_a_run_just_done_is_learned_from(plan, tiny):
     tiny()
     made = plan()
     (_, one), _ = made.cells
     made.stores.clear()
     record = {"settings": asdict(one), "seed": 0, "dataset": one.dataset, "seconds": 7.0}
     record |= {"digest": datasets.load(one.dataset).digest, "accuracy": 1.0}
-    made.keep("results", made.items[0], record | {"format": RECORD_FORMAT})
+    made.keep(made.items[0], record | {"format": RECORD_FORMAT})
     made.close()
-    assert made.expected_seconds()[one] == 7.0
+    assert made.times.scale("cpu") * made.estimates[one] == pytest.approx(7)
 
 
 @pytest.mark.parametrize("text", ["garbage\n", '{"format":1,"settings":{},"seed":0}\n', "{}\n"])
@@ -140,7 +128,7 @@ def test_another_file_in_the_folder_is_no_matter(plan, tiny, text):
     Path("results").mkdir()
     Path("results/notes.jsonl").write_text(text)
     made = plan()
-    assert made.expected_seconds() == made.sizes
+    assert made.times.scale("cpu") is None
     assert Path("results/notes.jsonl").read_text() == text
 
 
@@ -192,14 +180,14 @@ def test_duration():
 def threads(monkeypatch):
     """Runs are done by a thread of this process, one after the other."""
     with ThreadPoolExecutor(1) as executor:
-        lanes = lambda count: ([SharedLane(executor)] * min(count, 1), threading.Event())  # noqa: E731
-        monkeypatch.setattr(schedule, "process_lanes", lanes)
+        slots = lambda count: ([ExecutorSlot(executor)] * min(count, 1), threading.Event())  # noqa: E731
+        monkeypatch.setattr(schedule, "process_slots", slots)
         yield
 
 
 def test_from_the_command_to_the_numbers(command, tiny):
     tiny()
-    flags = ("--paper", "table1", "--workers", 2)
+    flags = ("paper", "table1", "--workers", 2)
     status, out, err = command(*flags, "--runs", 2)
     assert (status, err) == (0, "")
     lines = out.splitlines()
@@ -222,14 +210,14 @@ def test_the_longest_runs_come_first(command, tiny, threads, monkeypatch):
     monkeypatch.setattr(
         workers, "perform", lambda item: order.append(item.settings.epochs) or perform(item)
     )
-    assert command("--paper", "table1", "--runs", 2, "--quiet")[0] == 0
+    assert command("paper", "table1", "--runs", 2, "--quiet")[0] == 0
     assert order == [10, 10, 1, 1]
 
 
 def test_a_run_that_fails_is_reported_and_the_others_are_done(command, tiny, threads):
     wrong = {"given": {"batch_size": 1000}}
     tiny(lambda found: [replace(found[0], request=found[0].request | wrong), found[1]])
-    status, out, err = command("--paper", "table1", "--runs", 1)
+    status, out, err = command("paper", "table1", "--runs", 1)
     assert status == 2
     (line,) = err.splitlines()
     assert line.startswith("failed: seed 0 of Settings(") and "batch size 1000 is more" in line
@@ -239,9 +227,9 @@ def test_a_run_that_fails_is_reported_and_the_others_are_done(command, tiny, thr
 @pytest.mark.parametrize(
     "flags, says",
     [
-        ("--paper nonsense", "the paper has no part 'nonsense': use table1, table2, table3"),
-        ("--paper table1 --only nothing", "no cell matches 'nothing'; the first of them is"),
-        ("--paper table1 --out file", "cannot write results to file"),
+        ("paper nonsense", "the paper has no part 'nonsense': use table1, table2, table3"),
+        ("paper table1 --only nothing", "no cell matches 'nothing'; the first of them is"),
+        ("paper table1 --out file", "cannot write results to file"),
     ],
 )
 def test_errors(command, tiny, monkeypatch, flags, says):

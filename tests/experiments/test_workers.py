@@ -18,7 +18,7 @@ import pytest
 from minipw import InputError, datasets
 from minipw.experiments import workers
 from minipw.experiments.schedule import execute
-from minipw.experiments.workers import Item, SharedLane, process_lanes
+from minipw.experiments.workers import ExecutorSlot, Item, process_slots
 from minipw.training.checkpoint import load, path_for
 from minipw.training.run import train
 from minipw.training.settings import Settings
@@ -28,7 +28,7 @@ TESTS = Path(__file__).parents[1]
 
 @pytest.fixture(autouse=True)
 def one_thread(monkeypatch):
-    """What `process_lanes` sets, and these tests take back."""
+    """What `process_slots` sets, and these tests take back."""
     for library in ("OMP", "OPENBLAS", "MKL"):
         monkeypatch.setenv(f"{library}_NUM_THREADS", "1")
 
@@ -94,8 +94,8 @@ def wait_for(condition, seconds=30):
 
 def test_worker_processes_give_what_this_process_gives(item):
     items = [item(0), item(1), item(0, rule="s-mas", head="fc"), item(0, batch_size=1000), item(2)]
-    lanes, _ = process_lanes(2)
-    outcomes = dict(execute(items, lanes))
+    slots, _ = process_slots(2)
+    outcomes = dict(execute(items, slots))
     assert set(outcomes) == set(items)
     error = outcomes.pop(items[3])
     assert isinstance(error, InputError) and "batch size 1000 is more than" in str(error)
@@ -119,9 +119,9 @@ def test_a_killed_worker_costs_its_run_only(item, saving):
         return [line for line in kill_target.begun(once.checkpoints) if line[0] == seed]
 
     killer = threading.Thread(target=kill)
-    lanes, _ = process_lanes(2)
+    slots, _ = process_slots(2)
     killer.start()
-    outcomes = dict(execute(items, lanes))
+    outcomes = dict(execute(items, slots))
     killer.join()
     assert isinstance(outcomes.pop(twice), BrokenProcessPool)
     assert set(outcomes) == {once, *others}
@@ -132,9 +132,9 @@ def test_a_killed_worker_costs_its_run_only(item, saving):
 
 
 def test_a_worker_killed_between_two_runs(item):
-    lanes, _ = process_lanes(1)
+    slots, _ = process_slots(1)
     outcomes = {}
-    for done, outcome in execute([item(0), item(1)], lanes):
+    for done, outcome in execute([item(0), item(1)], slots):
         outcomes[done] = outcome
         if len(outcomes) == 1:
             (worker,) = multiprocessing.active_children()
@@ -147,7 +147,7 @@ def test_a_worker_killed_between_two_runs(item):
 
 def test_stop_saves_what_runs_and_begins_nothing(item, saving):
     items = [item(seed, epochs=150) for seed in range(3)]
-    lanes, stop_event = process_lanes(2)
+    slots, stop_event = process_slots(2)
     saved = [path_for(one.checkpoints, one.key) for one in items[:2]]
 
     def ask():
@@ -156,7 +156,7 @@ def test_stop_saves_what_runs_and_begins_nothing(item, saving):
 
     asking = threading.Thread(target=ask)
     asking.start()
-    assert list(execute(items, lanes, stop_event.is_set)) == []
+    assert list(execute(items, slots, stop_event.is_set)) == []
     asking.join()
     folder = items[0].checkpoints
     assert sorted(line[:3] for line in kill_target.begun(folder)) == [
@@ -164,8 +164,8 @@ def test_stop_saves_what_runs_and_begins_nothing(item, saving):
         (1, "adagrad", 0),
     ]
     steps = [load(path)[1]["run"]["steps"] for path in saved]
-    lanes, _ = process_lanes(2)
-    outcomes = dict(execute(items[:2], lanes))
+    slots, _ = process_slots(2)
+    outcomes = dict(execute(items[:2], slots))
     assert set(outcomes) == set(items[:2])
     assert_as_alone(outcomes)
     assert sorted(line[2] for line in kill_target.begun(folder)[2:]) == sorted(steps)
@@ -174,10 +174,10 @@ def test_stop_saves_what_runs_and_begins_nothing(item, saving):
 
 def test_runs_are_left_when_their_results_cannot_be_kept(item, saving):
     long = item(1, epochs=20_000)
-    lanes, _ = process_lanes(2)
+    slots, _ = process_slots(2)
     began = time.monotonic()
     with pytest.raises(InputError, match="full"):
-        for _ in execute([long, item(0)], lanes):
+        for _ in execute([long, item(0)], slots):
             raise InputError("the disk is full")
     assert time.monotonic() - began < 20  # the long run alone takes minutes
     assert multiprocessing.active_children() == []
@@ -220,7 +220,7 @@ def test_workers_leave_when_their_parent_is_killed(tiny_npz, tmp_path):
 def test_any_executor_will_do(item):
     items = [item(seed, rule=rule) for seed in (0, 1) for rule in ("adagrad", "sgd")]
     with ThreadPoolExecutor(2) as executor:
-        outcomes = dict(execute(items, [SharedLane(executor) for _ in range(2)]))
+        outcomes = dict(execute(items, [ExecutorSlot(executor) for _ in range(2)]))
         assert executor.submit(int).result() == 0  # left open for its owner
     assert set(outcomes) == set(items)
     assert_as_alone(outcomes)
@@ -239,8 +239,8 @@ def counted(monkeypatch, item):
 
         monkeypatch.setattr(workers, "perform", stand_in)
         with ThreadPoolExecutor(2) as executor:
-            lanes = [SharedLane(executor) for _ in range(2)]
-            outcomes = list(execute([item(seed) for seed in range(count)], lanes, stop))
+            slots = [ExecutorSlot(executor) for _ in range(2)]
+            outcomes = list(execute([item(seed) for seed in range(count)], slots, stop))
         return {one.seed: outcome for one, outcome in outcomes}, calls
 
     return go

@@ -1,0 +1,247 @@
+"""The page of results: notes written by hand, with tables of the stored runs filled in.
+
+A line `<!-- NAME -->` of the notes, NAME a key of `SECTIONS`, is replaced by that table, or
+left out while there is nothing to show.
+"""
+
+import json
+import re
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from minipw import InputError
+from minipw.experiments.run_text import RULE_NAMES, with_error
+from minipw.experiments.store import run_key
+from minipw.experiments.tables import TITLES, build_table, cell_settings, markdown
+from minipw.paper.cells import cells
+from minipw.paper.released import PROTOCOLS
+from minipw.training.metrics import mean_and_interval
+
+MARK = "<!-- Written by `run.py report` from the stored runs and notes.md: edit notes.md. -->"
+BLURS = (0.0, 0.25, 0.5, 1.0)
+
+
+def check(path):
+    """Raise InputError when a file of that name is not a page of ours."""
+    if path.exists() and not path.read_text(encoding="utf-8", errors="replace").startswith(MARK):
+        raise InputError(f"{path} was not written by report: move it, or choose another --out")
+
+
+def fill(notes, records, protocol, folder, counts):
+    """The page.
+
+    Parameters
+    ----------
+    notes : str
+    records : from `report.read_records`
+    protocol : key of `PROTOCOLS`
+    folder : path
+        Of bench.json and digits.json.
+    counts : list of str
+        What the section `counts` says.
+    """
+
+    def section(match):
+        name = match[1]
+        if name == "counts":
+            return "; ".join(counts) + ".\n"
+        if name not in SECTIONS:
+            raise InputError(f"notes.md: no section {name!r}: use counts, {', '.join(SECTIONS)}")
+        text = SECTIONS[name](records, protocol, Path(folder))
+        return text and text + "\n"
+
+    text = re.sub(r"^<!-- (.+) -->\n?", section, notes, flags=re.M)
+    return re.sub(r"\n{3,}", "\n\n", f"{MARK}\n\n{text}")
+
+
+def paper_table(part, records, protocol, _):
+    """A table of the paper, and the same on parts of its data set where those were run."""
+    data = {json.loads(key)[2]: runs[0].get("note") for key, runs in records.items()}
+    names = {cell.dataset for cell in cells(part)}
+    found = []
+    for identity in sorted(name for name in data if name.split(" ")[0] in names):
+        table = build_table(part, records, protocol, identity)
+        if part == "cifar":  # most of it was not run, and the paper prints no numbers of it
+            run = {k: row for k, row in table.rows.items() if any(e.values for e in row.values())}
+            table = replace(table, rows=run)
+        if table.measured():
+            title = f"**{TITLES[part]}**"
+            if identity not in names:
+                title += f" ({data[identity]})"
+            found.append(f"{title}\n\n{markdown(table.lines())}")
+    return "\n\n".join(found)
+
+
+def same_seeds(*runs):
+    """Lists of records, cut down to the seeds that all of them have."""
+    seeds = set.intersection(*({record["seed"] for record in each} for each in runs or [[]]))
+    return [[record for record in each if record["seed"] in seeds] for each in runs]
+
+
+def accuracies(runs):
+    """The final accuracy of each record."""
+    return [record["accuracy"] for record in runs]
+
+
+def blur(experiment, records, protocol, _):
+    """Streams with blurred boundaries, by the share of a task that runs into the next."""
+    label = f"{experiment} mnist single mlp-700-1 pairwise adagrad"
+    (cell,) = (cell for cell in cells("all") if cell.label == label)
+    settings = cell_settings(cell, protocol)
+    digits = 2 if experiment == "permuted" else 1  # the spread there is 0.1
+
+    def runs(share, **change):
+        return records.get(run_key({**settings, "blur": share, **change}, None, cell.dataset), [])
+
+    found = [runs(share) for share in BLURS]
+    if not all(found):
+        return ""
+    found = same_seeds(*found)
+    half = [accuracies(runs(s, learning_rate=settings["learning_rate"] / 2)) for s in BLURS]
+    rows = {
+        "accuracy at the end": [accuracies(each) for each in found],
+        "first task at the end": [[r["task_accuracy"][0] for r in each] for each in found],
+        "last task at the end": [[r["task_accuracy"][-1] for r in each] for each in found],
+        "online (test-then-train)": [[r["online_accuracy"] for r in each] for each in found],
+        "accuracy at half the learning rate": half,
+    }
+    lines = [[name, *(with_error(v, digits) for v in values)] for name, values in rows.items()]
+    shown = lines if any(half) else lines[:-1]
+    return markdown([["blur", *(f"{share:g}" for share in BLURS)], *shown])
+
+
+def changes(names, records, protocol, _):
+    """Runs that differ from a cell of the paper's tables in one setting, over the same seeds."""
+    known = {}
+    for cell in (cell for part in TITLES for cell in cells(part)):
+        key = run_key(cell_settings(cell, protocol), None, cell.dataset)
+        known.setdefault(key, cell.label)
+    parsed = {key: json.loads(key) for key in {**known, **records}}
+    lines = [["cell", "setting", "as released", "changed", "difference"]]
+    for key, label in known.items():
+        for other in records if key in records else ():
+            if other in known or parsed[other][2] != parsed[key][2]:
+                continue
+            before, after = parsed[key][0], parsed[other][0]
+            differing = {name for name in before if before[name] != after[name]}
+            if "pairs" in differing:
+                differing.discard("pair_weights")  # there are fewer distinct ones
+            if len(differing) != 1 or not differing <= set(names):
+                continue
+            (name,) = differing
+            pair = [accuracies(runs) for runs in same_seeds(records[key], records[other])]
+            gains = [b - a for a, b in zip(*pair, strict=True)]
+            setting = f"{name.replace('_', ' ')} {before[name]} → {after[name]}"
+            lines.append([label, setting, *map(with_error, (*pair, gains))])
+    return markdown(lines) if len(lines) > 1 else ""
+
+
+def tuning(records, protocol, _):
+    """The searches on held-out training data, and what the choice gives on the test set."""
+    searches, points, released = {}, {}, {}
+
+    def split(settings, identity):
+        """What is searched, and everything else as text."""
+        point = settings.pop("learning_rate"), settings.pop("density")
+        return point, json.dumps([settings, identity], sort_keys=True)
+
+    for key, runs in records.items():
+        settings, _, identity = json.loads(key)
+        held_out = settings["held_out"]
+        point, group = split({**settings, "held_out": 0.0}, identity)
+        (searches if held_out else points).setdefault(group, {})[point] = runs
+    for cell in (cell for part in TITLES for cell in cells(part)):
+        point, group = split(cell_settings(cell, protocol), cell.dataset)
+        released[group] = point
+    found = []
+    for group, grid in searches.items():
+        settings, identity = json.loads(group)
+        rates, densities = (sorted(set(axis)) for axis in zip(*grid, strict=True))
+        means = {point: mean_and_interval(accuracies(runs))[0] for point, runs in grid.items()}
+        best = max(means, key=means.get)
+        lines = [["learning rate", *(f"density {density:g}" for density in densities)]]
+        for rate in rates:
+            texts = [f"{means[rate, d]:.1f}" if (rate, d) in means else "-" for d in densities]
+            if rate == best[0]:
+                texts[densities.index(best[1])] = f"**{means[best]:.1f}**"
+            lines.append([f"{rate:g}", *texts])
+        title = f"{RULE_NAMES[settings['rule']]}, batch size {settings['batch_size']}"
+        text = f"**{title}**, {identity}, {settings['backbone']} {settings['head']}\n\n"
+        text += markdown(lines)
+        tested = {"Chosen": best, "Released": released.get(group)}
+        tested = {name: p for name, p in tested.items() if p in points.get(group, {})}
+        for (name, (rate, density)), runs in zip(
+            tested.items(), same_seeds(*(points[group][p] for p in tested.values())), strict=True
+        ):
+            text += f"\n\n{name}: learning rate {rate:g}, density {density:g}; on the test set "
+            text += f"{with_error(accuracies(runs))}."
+        found.append(text)
+    return "\n\n".join(found)
+
+
+def stored(folder, name):
+    """A .json file beside the stores, {} where there is none."""
+    path = folder / name
+    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+
+
+def digits(records, protocol, folder):
+    """The comparison of online classifiers, `tests/compare_digits.py --json`."""
+    lines = [["one pass, one sample at a time", "class by class", "usual choice", "shuffled"]]
+    for method, row in stored(folder, "digits.json").get("accuracy", {}).items():
+        ordered, shuffled = map(
+            "{0[0]:.1f} ± {0[1]:.1f}".format, (row["class_by_class"], row["shuffled"])
+        )
+        lines.append([method, ordered, row["usual_choice"], shuffled])
+    return markdown(lines) if len(lines) > 1 else ""
+
+
+def throughput(records, protocol, folder):
+    """Samples a second of online classifiers, from the same file."""
+    rows = stored(folder, "digits.json").get("samples_per_second", {})
+    columns = list(next(iter(rows.values()), {}))
+    lines = [[method, *(f"{row[c]:,.0f}" for c in columns)] for method, row in rows.items()]
+    return markdown([["samples a second", *columns], *lines]) if rows else ""
+
+
+def speed(records, protocol, folder):
+    """Step times, `run.py bench --json`."""
+    bench = stored(folder, "bench.json")
+    if not bench:
+        return ""
+    names = ("forward_ms", "backward_ms", "update_ms", "step_ms", "floor_ms", "ratio")
+    head = ["network", "rule", "batch", *(name.replace("_", " ") for name in names), "samples/s"]
+    lines = [
+        [case["network"], RULE_NAMES[case["rule"]], str(case["batch_size"])]
+        + [f"{case[name]:.1f}" for name in names]
+        + [f"{case['samples_per_second']:,.0f}"]
+        for case in bench["cases"]
+    ]
+    facts = (
+        f"{name.replace('_', ' ')} {v:.4g}" if isinstance(v, (int, float)) else str(v)
+        for name, v in bench["machine"].items()
+    )
+    return f"{'; '.join(facts)}\n\n{markdown([head, *lines])}"
+
+
+SECTIONS = {
+    **{part: partial(paper_table, part) for part in TITLES},
+    "blur split": partial(blur, "split"),
+    "blur permuted": partial(blur, "permuted"),
+    "switches": partial(changes, PROTOCOLS["released"]),
+    "other settings": partial(changes, ("learning_rate", "importance_lambda")),
+    "tuning": tuning,
+    "digits": digits,
+    "throughput": throughput,
+    "speed": speed,
+}
+DEFAULT_NOTES = (
+    "# Results\n\n"
+    + "\n\n".join(
+        f"<!-- {name} -->"
+        for name in (*TITLES, "blur split", "blur permuted", "switches", "counts")
+    )
+    + "\n"
+)
+"""Of a folder without notes."""

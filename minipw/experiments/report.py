@@ -1,0 +1,133 @@
+"""`report`: what the stores of a folder hold, as tables, a page and figures."""
+
+import sys
+from pathlib import Path
+
+from minipw import InputError
+from minipw.experiments import figures, page
+from minipw.experiments.run_text import RULE_NAMES
+from minipw.experiments.store import cell_key, core_seconds, read
+from minipw.experiments.tables import (
+    PAPER_ERROR,
+    TITLES,
+    as_latex,
+    as_text,
+    build_table,
+    records_of,
+    write_csv,
+)
+from minipw.paper.cells import OUTLINES, cells
+
+NOTE = (
+    "paper | ours ± standard error (runs), accuracy in per cent; * differs by more than two\n"
+    f"standard errors of the difference, the paper's taken as {PAPER_ERROR}"
+)
+
+
+def report(folder, protocol="released"):
+    """Print the tables that have measured cells; write tables, page and figures to the folder.
+
+    Returns
+    -------
+    int
+        The exit status, 0.
+    """
+    records = read_records(folder)
+    page.check(target(folder, "README.md", protocol))
+    tables = [build_table(part, records, protocol) for part in TITLES]
+    measured = [table for table in tables if table.measured()]
+    if measured:
+        print("\n\n".join([*map(as_text, measured), NOTE]))
+    counts = count_lines([record for runs in records.values() for record in runs])
+    print("\n".join(counts))
+    written = []
+    if measured:
+        written = write(measured, records, counts, folder, protocol)
+    else:
+        print(f"none of them is of a cell of the paper's tables (protocol {protocol})")
+    try:
+        written += draw(tables, records, folder, protocol)
+    except InputError as error:
+        print(f"no figures: {error}", file=sys.stderr)
+    if written:
+        print(f"written for protocol {protocol}: {', '.join(map(str, written))}")
+    return 0
+
+
+def read_records(folder):
+    """All records of a folder's stores.
+
+    Returns
+    -------
+    dict of str to list of dict
+        Records by the key of their settings and data, ordered by seed.
+    """
+    paths = sorted(Path(folder).glob("*.jsonl"))
+    if not paths:
+        raise InputError(f"{folder} holds no results: run paper first, or give --out")
+    found = {}
+    for path in paths:
+        for record in read(path):
+            found.setdefault(cell_key(record), {})[record["seed"]] = record
+    return {key: [by_seed[seed] for seed in sorted(by_seed)] for key, by_seed in found.items()}
+
+
+def count_lines(records):
+    """How many runs there are, how long they took, and which of them no table shows."""
+    on_gpu = [record["seconds"] for record in records if record.get("device") == "cuda"]
+    on_cpu = [core_seconds(record) for record in records if record.get("device") != "cuda"]
+    text = f"{len(records):,} runs, {sum(on_cpu) / 3600:.1f} hours of one core"
+    lines = [text + f" and {sum(on_gpu) / 3600:.1f} of a GPU" * bool(on_gpu)]
+    if part := sum(bool(r.get("digest")) and r["dataset"] in OUTLINES for r in records):
+        lines.append(f"{part} of them are on a part of a data set and in no cell of the tables")
+    return lines
+
+
+def target(folder, name, protocol):
+    """Where a file of the report lies; the released protocol's has the bare name."""
+    stem, end = name.split(".")
+    return Path(folder) / (name if protocol == "released" else f"{stem}-{protocol}.{end}")
+
+
+def write(tables, records, counts, folder, protocol):
+    """The tables as .csv and .tex, and the page; the paths written."""
+    paths = [target(folder, name, protocol) for name in ("tables.csv", "tables.tex", "README.md")]
+    notes = Path(folder) / "notes.md"
+    try:
+        text = page.DEFAULT_NOTES
+        if protocol == "released" and notes.exists():
+            text = notes.read_text(encoding="utf-8")
+        text = page.fill(text, records, protocol, folder, counts)
+        write_csv(tables, paths[0])
+        paths[1].write_text(as_latex(tables), encoding="utf-8")
+        paths[2].write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"cannot write to {folder}: {error.strerror}") from None
+    return paths
+
+
+def draw(tables, records, folder, protocol):
+    """The three figures, as far as runs for them were done; the paths written."""
+    lines, curves = {}, {}
+    for cell in cells("sparsity"):
+        for record in records_of(cell, records, protocol)[:1]:
+            request = cell.request
+            label = f"{request['backbone']} {request['head']}, {RULE_NAMES[request['rule']]}"
+            point = (request["given"]["density"], record["accuracy"])
+            lines.setdefault(label, []).append(point)
+    for cell in cells("curves"):
+        for record in records_of(cell, records, protocol)[:1]:
+            name = cell.label.removeprefix("curves ")
+            curves[name] = (record["steps"] / len(record["tasks"]), record["curve"])
+    printed = {table.part: table for table in tables if table.part != "cifar"}
+    written = []
+    for name, data, plot, ends in (
+        ("paper", printed, figures.plot_paper, ("svg",)),
+        ("sparsity", lines, figures.plot_sparsity, ("png", "svg")),
+        ("curves", curves, figures.plot_curves, ("png", "svg")),
+    ):
+        if data and (data is not printed or any(table.measured() for table in tables)):
+            paths = [target(folder, f"{name}.{end}", protocol) for end in ends]
+            plot(data, paths)
+            written += paths
+    return written
