@@ -1,12 +1,12 @@
 """Step times against the machine's own floor.
 
-The floor of a step is what this machine needs at least for its arithmetic:
+The floor of a step is the least time that this machine needs for its arithmetic:
 
     matrix products of the step / measured SGEMM rate
     + one read and one write of parameters, importance and gradient
       / measured copy bandwidth
 
-The gathers of the pairwise head are not in it: what they cost shows in the ratio.
+The gathers of the pairwise head are not in the floor: their cost shows in the ratio.
 """
 
 import json
@@ -36,6 +36,8 @@ class Case:
     steps: int = 60
 
 
+UNCOUNTED = 3
+"""Steps before the first that counts."""
 CASES = [
     Case("mlp-700-1", "pairwise"),
     Case("mlp-700-1", "pairwise", "s-mas"),
@@ -51,7 +53,7 @@ CASES = [
 
 
 def sgemm_rate(size=1536, repeats=9):
-    """Floating point operations a second of A @ B in float32, the rows shared by the threads."""
+    """Floating point operations a second of A @ B in float32; threads share the rows of A."""
     a, b = (np.random.default_rng(n).standard_normal((size, size), np.float32) for n in (0, 1))
     c, shares = np.empty_like(a), THREADS.shares(size, SMALLEST_SHARE)
 
@@ -62,7 +64,7 @@ def sgemm_rate(size=1536, repeats=9):
 
 
 def copy_bandwidth(size=1 << 26, repeats=9):
-    """Bytes read and written a second by a copy that no cache holds."""
+    """Bytes read and written a second by a copy that is too large for any cache."""
     a, b = np.ones(size // 4, np.float32), np.zeros(size // 4, np.float32)
     shares = THREADS.shares(a.size, SMALLEST_SHARE)
 
@@ -86,11 +88,13 @@ def median_seconds(function, repeats):
 def measure(case, dataset, rate, bandwidth):
     """Median times of a training step on images of `dataset`, and the floor.
 
+    The step holds the preparation of the batch, forward, backward and update. A forward
+    pass is timed on its own; backward is what the gradients of a step take beyond it.
+
     Returns
     -------
     dict
-        Times in milliseconds; rates a second. The step holds the preparation of the
-        batch too, and is timed apart from forward and backward.
+        Times in milliseconds; rates a second.
     """
     defaults, _ = released_settings("split", "mnist", False, case.backbone, case.head, case.rule)
     density, pair_weights = defaults["density"], defaults["pair_weights"]
@@ -101,42 +105,33 @@ def measure(case, dataset, rate, bandwidth):
     network = Network.create(architecture, rng, rng, batch_size=case.batch_size)
     importance = zero_importance(network.parameters)
     rule = Rule(case.rule, defaults["learning_rate"], defaults["importance_lambda"])
-    times = {"forward": [], "backward": [], "update": [], "step": []}
     shares = THREADS.shares(case.batch_size, SMALLEST_SHARE)
-    for number in range(case.steps + 3):
+    clocks = []
+    for _ in range(case.steps + UNCOUNTED):
         rows = rng.integers(0, len(dataset.x_train), case.batch_size)
         clock = [time.perf_counter()]
         x, labels = dataset.batch(dataset.x_train[rows]), dataset.y_train[rows]
+        clock.append(time.perf_counter())
         _, _, gradients = network.loss_gradients(x, labels, rule)
         clock.append(time.perf_counter())
         for name in gradients:
             update(rule, network.parameters[name], importance[name], gradients[name])
         clock.append(time.perf_counter())
-        # The halves of `loss_gradients` once more, one after the other.
-        passed = THREADS.map(lambda share, x=x: (share, *network.forward(x[share])), shares)
-        clock.append(time.perf_counter())
-        THREADS.map(
-            lambda part, y=labels: network.gradients(part[1], part[2], y[part[0]], rule), passed
-        )
-        clock.append(time.perf_counter())
-        if number >= 3:
-            times["step"].append(clock[2] - clock[0])
-            times["update"].append(clock[2] - clock[1])
-            times["forward"].append(clock[3] - clock[2])
-            times["backward"].append(clock[4] - clock[3])
-    medians = {name: statistics.median(values) for name, values in times.items()}
+        THREADS.map(lambda share, x=x: network.forward(x[share]), shares)
+        clocks.append([*clock, time.perf_counter()])
+    parts = np.median(np.diff(clocks[UNCOUNTED:]), axis=0)  # prepare, gradients, update, forward
+    step = np.median([clock[3] - clock[0] for clock in clocks[UNCOUNTED:]])
     arrays = 2 if case.rule == "sgd" else 3
     moved = 2 * arrays * 4 * network.parameter_count
     floor = step_operations(architecture, case.batch_size, case.rule) / rate + moved / bandwidth
-    step = medians["step"]
     return {
         "network": f"{case.backbone} {case.head}",
         "rule": case.rule,
         "batch_size": case.batch_size,
         "parameters": network.parameter_count,
-        "forward_ms": 1e3 * medians["forward"],
-        "backward_ms": 1e3 * medians["backward"],
-        "update_ms": 1e3 * medians["update"],
+        "forward_ms": 1e3 * parts[3],
+        "backward_ms": 1e3 * (parts[1] - parts[3]),
+        "update_ms": 1e3 * parts[2],
         "step_ms": 1e3 * step,
         "steps_per_second": 1 / step,
         "samples_per_second": case.batch_size / step,
@@ -146,40 +141,33 @@ def measure(case, dataset, rate, bandwidth):
 
 
 def main(as_json=False):
-    """Time every case and print a table, or one JSON object.
-
-    Returns
-    -------
-    int
-        The exit status, 0.
-    """
+    """Time every case and print a table, or one JSON object; returns the exit status."""
     dataset = datasets.load("mnist-5k")
     rate, bandwidth = sgemm_rate(), copy_bandwidth()
-    machine = {
-        "threads": THREADS.count,
-        "sgemm_gflops": rate / 1e9,
-        "copy_gb_per_second": bandwidth / 1e9,
-    }
-    if not as_json:
-        print(
-            f"{machine['threads']} threads, SGEMM {machine['sgemm_gflops']:.0f} GFLOP/s, "
-            f"copy {machine['copy_gb_per_second']:.1f} GB/s (read + written)\n\n"
-            f"{'network':21s} {'rule':8s} {'batch':>5s} {'forward':>8s} {'backward':>9s} "
-            f"{'update':>7s} {'step ms':>8s} {'steps/s':>8s} {'samples/s':>10s} "
-            f"{'floor ms':>9s} {'ratio':>6s}"
-        )
+    say = (lambda *_, **__: None) if as_json else print
+    say(
+        f"{THREADS.count} threads, SGEMM {rate / 1e9:.0f} GFLOP/s, "
+        f"copy {bandwidth / 1e9:.1f} GB/s (read + written)\n\n"
+        f"{'network':21s} {'rule':8s} {'batch':>5s} {'forward':>8s} {'backward':>9s} "
+        f"{'update':>7s} {'step ms':>8s} {'steps/s':>8s} {'samples/s':>10s} "
+        f"{'floor ms':>9s} {'ratio':>6s}"
+    )
     rows = []
     for case in CASES:
         row = measure(case, dataset, rate, bandwidth)
         rows.append(row)
-        if not as_json:
-            print(
-                f"{row['network']:21s} {row['rule']:8s} {row['batch_size']:5d} "
-                f"{row['forward_ms']:8.2f} {row['backward_ms']:9.2f} {row['update_ms']:7.2f} "
-                f"{row['step_ms']:8.2f} {row['steps_per_second']:8.1f} "
-                f"{row['samples_per_second']:10,.0f} {row['floor_ms']:9.2f} {row['ratio']:6.1f}",
-                flush=True,
-            )
+        say(
+            f"{row['network']:21s} {row['rule']:8s} {row['batch_size']:5d} "
+            f"{row['forward_ms']:8.2f} {row['backward_ms']:9.2f} {row['update_ms']:7.2f} "
+            f"{row['step_ms']:8.2f} {row['steps_per_second']:8.1f} "
+            f"{row['samples_per_second']:10,.0f} {row['floor_ms']:9.2f} {row['ratio']:6.1f}",
+            flush=True,
+        )
     if as_json:
+        machine = {
+            "threads": THREADS.count,
+            "sgemm_gflops": rate / 1e9,
+            "copy_gb_per_second": bandwidth / 1e9,
+        }
         print(json.dumps({"machine": machine, "cases": rows}))
     return 0

@@ -1,11 +1,12 @@
-"""`bench --device cuda`: kernels against memory's floor, cells of the paper, all of it.
+"""Step times on a GPU: cells of the paper, their kernels, an estimate of the whole paper.
 
-A cell's step is timed over many, from the first launch until the device is done. The
-baseline in the same run is the same step as `nn/` and `rules.py` define it, without the
-kernels. The kernels of the first cell's step are timed alone, see `bench_kernels.py`.
+A cell's step is timed over many steps, from the first launch until the device is done. The
+baseline is the same step without kernels, as `nn/` and `rules.py` define it. `kernels` times
+every kernel of the first cell's step alone.
 """
 
 import json
+import statistics
 import time
 
 import numpy as np
@@ -28,34 +29,34 @@ CASES = (
     ("table1", "split mnist single cnn-s pairwise adagrad"),
     ("table3", "permuted mnist single mlp-700-1 pairwise adagrad"),
 )
-"""The cells that are timed; the first is also done whole, and its kernels are timed."""
+"""The cells that are timed. The first one is also done whole, and its kernels are timed."""
 STEPS, BASELINE_STEPS = 200, 5
 
 
 def settings_of(part, label, dataset):
-    """A cell of the paper and its settings, for the data set at hand."""
+    """A cell of the paper and its settings on `dataset`."""
     (cell,) = [cell for cell in select(cells(part), label) if cell.label == label]
     return cell, resolve(dataset, **cell.request)[0]
 
 
 def wait(xp):
-    """Until the device has done what was launched."""
+    """Wait until the device has done what was launched."""
     xp.zeros(1).get()
 
 
 def loaded_stack(settings, seeds, dataset, xp, steps):
-    """Runs at the beginning of their first task, with so many batches at the most."""
+    """Runs before their first step, with up to `steps` batches; and how many there are."""
     runs = create_runs(settings, seeds, dataset, xp)
     stack, size = Stack(runs), settings.batch_size
     tasks = [run.tasks[0] for run in runs]
-    steps = min(steps, *(task.steps(size, 1) for task in tasks))
+    steps = min(steps, *(task.steps(size) for task in tasks))
     rows = np.stack([task.train[: steps * size].reshape(steps, size) for task in tasks])
     stack.load(tasks, rows)
     return stack, steps
 
 
 def step_seconds(xp, stack, steps):
-    """Seconds of a step over the batches of a stack: of all, until the device is done."""
+    """Mean seconds of a step over the batches of a stack."""
     stack.rewind()
     stack.step()  # compiles
     wait(xp)
@@ -67,9 +68,9 @@ def step_seconds(xp, stack, steps):
 
 
 def baseline(xp, settings, count, dataset):
-    """Seconds of a step without kernels and the runs it was done with, or None for both.
+    """Seconds of a step without kernels and the number of its runs, or None for both.
 
-    The products of all pairs are held, so fewer runs may fit than with kernels.
+    The step holds the products of all pairs, so fewer runs may fit than with kernels.
     """
     while count:
         try:
@@ -87,6 +88,14 @@ def measure(xp, part, label, dataset, quick):
 
     quick : bool
         Leaves the baseline out.
+
+    Returns
+    -------
+    row : dict
+        What the table shows of the cell.
+    settings : Settings
+    share : float
+        Of the units before the head, the share that wins.
     """
     cell, settings = settings_of(part, label, dataset)
     count = min(cell.runs, seeds_that_fit(settings, dataset, xp))
@@ -94,31 +103,26 @@ def measure(xp, part, label, dataset, quick):
     stack, steps = loaded_stack(settings, range(count), dataset, xp, STEPS)
     wait(xp)
     ready = time.perf_counter() - began
-    step = step_seconds(xp, stack, steps)
-    run = stack.runs[0]
-    run.evaluate()
+    step, run = step_seconds(xp, stack, steps), stack.runs[0]
+    run.evaluate()  # not counted: it compiles
     began = time.perf_counter()
     run.evaluate()
-    images = sum(task.test.size for task in run.tasks)
-    image = (time.perf_counter() - began) / images
-    outline = OUTLINES.get(settings.dataset, OUTLINES["mnist"])
-    tasks = settings.tasks if settings.experiment == "permuted" else 1
-    tests = 1 + len(run.tasks)  # rows of the accuracy matrix
+    test_seconds = (time.perf_counter() - began) / sum(task.test.size for task in run.tasks)
+    outline = outline_of(settings)
+    passes = settings.tasks if settings.experiment == "permuted" else 1  # over the data
+    tests = passes * outline.test * (1 + len(run.tasks))  # images in the accuracy matrix
+    steps_of_run = passes * settings.epochs * outline.train / settings.batch_size
     stacks = -(-cell.runs // count)
-    whole_steps = tasks * settings.epochs * outline.train / settings.batch_size
-    seconds = stacks * (ready + whole_steps * step + count * tests * tasks * outline.test * image)
+    operations = step_operations(run.network.architecture, settings.batch_size, settings.rule)
     row = {
         "cell": label,
         "runs": cell.runs,
         "runs_together": count,
         "step_ms": 1e3 * step,
         "steps_times_runs_per_second": count / step,
-        "tflops": count
-        * step_operations(run.network.architecture, settings.batch_size, settings.rule)
-        / step
-        / 1e12,
+        "tflops": count * operations / step / 1e12,
         "ready_seconds": ready,
-        "cell_seconds": seconds,
+        "cell_seconds": stacks * (ready + steps_of_run * step + count * tests * test_seconds),
     }
     share = run.network.winners / run.network.architecture.units
     del run, stack
@@ -130,30 +134,33 @@ def measure(xp, part, label, dataset, quick):
     return row, settings, share
 
 
-def paper_seconds(rows):
-    """Seconds of every run of the paper's tables and figures on this device, estimated.
+def outline_of(settings):
+    """The sizes of the published data set that settings are for; MNIST's for another one."""
+    return OUTLINES.get(settings.dataset, OUTLINES["mnist"])
 
-    The estimate of a run on a core, by what the measured cells of the same head took of it.
+
+def paper_seconds(rows):
+    """Estimated seconds of every run of the paper's tables and figures on this device.
+
+    Each run's estimate for a core, times measured over estimated seconds of the cells with
+    the same head.
 
     rows : list of (row, settings) from `measure`
     """
-
-    def guess(settings):
-        outline = OUTLINES.get(settings.dataset, OUTLINES["mnist"])
-        return estimated_seconds(settings, outline)
-
     ratios = {}
     for row, settings in rows:
-        ratios.setdefault(settings.head, []).append(
-            row["cell_seconds"] / row["runs"] / guess(settings)
-        )
-    means = {head: sum(values) / len(values) for head, values in ratios.items()}
-    wanted = {}
+        estimate = row["runs"] * estimated_seconds(settings, outline_of(settings))
+        ratios.setdefault(settings.head, []).append(row["cell_seconds"] / estimate)
+    means = {head: statistics.mean(values) for head, values in ratios.items()}
+    runs = {}
     for cell in cells("all"):
         settings, _ = resolve(OUTLINES[cell.dataset], **cell.request)
-        wanted[settings] = max(cell.runs, wanted.get(settings, 0))
-    other = sum(means.values()) / len(means)
-    return sum(runs * guess(s) * means.get(s.head, other) for s, runs in wanted.items())
+        runs[settings] = max(cell.runs, runs.get(settings, 0))
+    other = statistics.mean(means.values())
+    return sum(
+        count * estimated_seconds(settings, outline_of(settings)) * means.get(settings.head, other)
+        for settings, count in runs.items()
+    )
 
 
 def report_cells(rows, say):
@@ -175,13 +182,7 @@ def report_cells(rows, say):
 
 
 def main(args):
-    """Time everything and print tables, or one JSON object.
-
-    Returns
-    -------
-    int
-        The exit status, 0.
-    """
+    """Time everything and print tables, or one JSON object; returns the exit status."""
     xp = cuda.device_module("cuda")
     dataset = datasets.load("mnist", data_dir=args.data_dir, named=False, download=False)
     say = (lambda *_, **__: None) if args.json else print
@@ -193,31 +194,28 @@ def main(args):
     results = [measure(xp, *case, dataset, quick=n > 1) for n, case in enumerate(CASES)]
     rows = [row for row, _, _ in results]
     report_cells(rows, say)
-    _, settings, share = results[0]
-    stack, _ = loaded_stack(settings, range(rows[0]["runs_together"]), dataset, xp, STEPS)
+    first, settings, share = results[0]
+    stack, _ = loaded_stack(settings, range(first["runs_together"]), dataset, xp, STEPS)
     kernels = dense_times(xp, stack, bandwidth, rate) + kernel_times(stack, share, bandwidth)
-    report_kernels(kernels, rows[0], say)
+    report_kernels(kernels, first, say)
     del stack
     began = time.perf_counter()
-    list(run_seeds(settings, range(rows[0]["runs"]), dataset, xp, rows[0]["runs_together"]))
+    list(run_seeds(settings, range(first["runs"]), dataset, xp, first["runs_together"]))
     whole = time.perf_counter() - began
-    say(f"first cell, {rows[0]['runs']} runs from start to end on {dataset.name}: {whole:.1f} s")
+    say(f"first cell, {first['runs']} runs from start to end on {dataset.name}: {whole:.1f} s")
     total = paper_seconds([(row, settings) for row, settings, _ in results])
     say(f"every run of the paper, estimated from these: {duration(total)}")
     if args.json:
-        print(
-            json.dumps(
-                {
-                    "device": cuda.device_name(),
-                    "memory_bytes": free_memory()[1],
-                    "dataset": dataset.name,
-                    "copy_gb_per_second": bandwidth / 1e9,
-                    "sgemm_tflops": rate / 1e12,
-                    "cells": rows,
-                    "kernels": kernels,
-                    "first_cell_seconds": whole,
-                    "paper_seconds": total,
-                }
-            )
-        )
+        report = {
+            "device": cuda.device_name(),
+            "memory_bytes": free_memory()[1],
+            "dataset": dataset.name,
+            "copy_gb_per_second": bandwidth / 1e9,
+            "sgemm_tflops": rate / 1e12,
+            "cells": rows,
+            "kernels": kernels,
+            "first_cell_seconds": whole,
+            "paper_seconds": total,
+        }
+        print(json.dumps(report))
     return 0

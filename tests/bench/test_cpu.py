@@ -80,7 +80,7 @@ def quick(monkeypatch):
 
 
 def test_command(command, quick):
-    status, out, err = command("--bench", "--json")
+    status, out, err = command("bench", "--json")
     report = json.loads(out)
     assert (status, err, out.count("\n")) == (0, "", 1)
     assert report["machine"].items() >= {"sgemm_gflops": 10, "copy_gb_per_second": 20}.items()
@@ -88,7 +88,7 @@ def test_command(command, quick):
 
 
 def test_table(command, quick):
-    status, out, err = command("--bench")
+    status, out, err = command("bench")
     lines = out.splitlines()
     assert (status, err, len(lines)) == (0, "", 5)
     assert lines[0].endswith("SGEMM 10 GFLOP/s, copy 20.0 GB/s (read + written)")
