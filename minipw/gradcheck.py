@@ -34,7 +34,7 @@ class GradientError(AssertionError):
 
 
 def check(function, arguments, gradients, dy=None, names=None, entries=None, rng=None):
-    """Compare gradients with central differences of a function.
+    """Compare gradients with central differences; a `GradientError` names a wrong entry.
 
         (L(a + h) - L(a - h)) / 2h,  L = sum(dy * function(...))
 
@@ -45,19 +45,12 @@ def check(function, arguments, gradients, dy=None, names=None, entries=None, rng
         Changed entry by entry during the check and restored.
     gradients : list of ndarray
         Claimed derivatives of L by each argument.
-    dy : ndarray of the function's shape, or None
-        The weights of L. None means 1.
-    names : list of str
-        For the message.
+    dy : ndarray of the function's shape, or None for 1
+    names : list of str, for the message
     entries : int or None
-        With a number, only that many entries of each argument, drawn by `rng`, and
-        one random direction through all of them.
+        A number checks that many random entries of each argument and one random direction;
+        None checks every entry.
     rng : numpy.random.Generator
-
-    Raises
-    ------
-    GradientError
-        Naming the argument and the entry, with both numbers.
 
     Notes
     -----
@@ -105,21 +98,19 @@ def _entries(argument, count, rng):
     return zip(*np.unravel_index(picked, argument.shape), strict=True)
 
 
-def check_network(network, x, labels, rule, mask=None, masking="exclude", entries=20, seed=0):
+def check_network(network, x, labels, rule, mask=None, masking="exclude", entries=20):
     """Check the gradients of a float64 network: of the loss, for S-MAS of the output norm too.
 
     Parameters
     ----------
-    network : Network with float64 parameters
-    x, labels, rule, mask, masking : as in `Network.loss_gradients`
-    entries : int or None
-        Of each parameter; see `check`.
+    network, x, labels, rule, mask, masking : as in `Network.loss_gradients`
+    entries : int or None, as in `check`
 
     Returns
     -------
     int, the gradients compared
     """
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     _, _, gradients = network.loss_gradients(x, labels, rule, mask, masking)
 
     def cross_entropy(_):

@@ -46,14 +46,14 @@ def first_line(error):
 
 
 def device_facts(xp):
-    """What a record says of the device that runs of the module `xp` are done on."""
+    """What a record says about the device of the module `xp`."""
     if xp is np:
         return {"device": "cpu", "threads": THREADS.count}
     return {"device": "cuda", "gpu": device_name(), "threads": 1}
 
 
 def device_versions(xp):
-    """Versions of what a device needs beside NumPy."""
+    """Versions of the packages that the device of `xp` needs besides NumPy."""
     return {} if xp is np else {"cupy": xp.__version__}
 
 
@@ -66,12 +66,12 @@ def device_name():
 
 
 def device_text():
-    """The CUDA device in use for the reader: its name and memory."""
+    """Name and memory of the CUDA device in use."""
     return f"{device_name()}, {free_memory()[1] / 2**30:.0f} GiB"
 
 
 def free_memory():
-    """Bytes of the CUDA device that are free, or free in CuPy's pool, and all it has."""
+    """Bytes of the CUDA device: free ones, those in CuPy's pool included, and all."""
     import cupy
 
     free, total = cupy.cuda.runtime.memGetInfo()
@@ -79,23 +79,19 @@ def free_memory():
 
 
 def release_memory():
-    """Give the freed arrays of CuPy's pool back to the device."""
+    """Return unused memory of CuPy's pool to the device."""
     import cupy
 
     cupy.get_default_memory_pool().free_all_blocks()
 
 
 FILLERS, FILLER_BYTES = 16, 1 << 28
-"""Copies that are queued before a timing, so that the device does not wait for the host
-between the launches that are timed: about 2.5 ms."""
+"""Copies queued before a timing, about 2.5 ms: the device then never waits for the host
+between the launches that are timed."""
 
 
 def device_seconds(function, repeats, calls=1):
-    """Median time of a call on the device by CUDA events, after one that is not counted.
-
-    calls : int
-        Between two events.
-    """
+    """Median time of a call on the device by CUDA events, each around `calls` calls."""
     import cupy
 
     source, target = (cupy.zeros(FILLER_BYTES, "uint8") for _ in range(2))
@@ -115,7 +111,7 @@ def device_seconds(function, repeats, calls=1):
 
 
 class Cuda:
-    """Compiles kernels for the current CUDA device; tests put the host's compiler here."""
+    """Compiles kernels for the current CUDA device; tests replace it by the host's compiler."""
 
     def device(self):
         """Number of the current device."""
@@ -124,7 +120,7 @@ class Cuda:
         return runtime.getDevice()
 
     def shared_memory(self):
-        """Bytes of shared memory that a block may have."""
+        """Bytes of shared memory available to a block."""
         from cupy.cuda import runtime
 
         attribute = runtime.cudaDevAttrMaxSharedMemoryPerBlockOptin
@@ -146,17 +142,20 @@ class Cuda:
 
 
 KERNELS = {"cupy": Cuda()}
-"""Array modules whose arrays kernels work on, by name, and what compiles the kernels."""
+"""What compiles the kernels for an array module, by the module's name."""
 
 
 def has_kernels(xp):
-    """Whether operations on arrays of `xp` go to the kernels that `kernels/` has for them."""
+    """Whether operations on arrays of `xp` go to CUDA kernels."""
     return xp.__name__ in KERNELS
 
 
 @contextmanager
 def without_kernels():
-    """Within a with block every operation is computed as `nn` and `rules` define it."""
+    """Within a with block operations are computed as `nn` and `rules` define them.
+
+    It holds for all threads. Pairs keep the implementation that they have.
+    """
     kept = dict(KERNELS)
     KERNELS.clear()
     try:

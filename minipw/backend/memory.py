@@ -1,4 +1,4 @@
-"""Memory of the host: what is free."""
+"""Free memory of the host."""
 
 import os
 
@@ -6,7 +6,7 @@ from minipw import InputError
 
 
 def available_memory():
-    """Bytes that this process can still take, or None where the system does not say."""
+    """Bytes that this process can still allocate, or None where the system does not say."""
     found = [_system_memory(), _group_memory()]
     return min((free for free in found if free is not None), default=None)
 
@@ -26,7 +26,7 @@ def _system_memory():
 
 
 def _group_memory(folder="/sys/fs/cgroup"):
-    """What a container's limit leaves."""
+    """Bytes that are left under the limit of a container."""
     try:
         with open(f"{folder}/memory.max") as limit, open(f"{folder}/memory.current") as used:
             return int(limit.read()) - int(used.read())
@@ -42,8 +42,7 @@ def require_memory(size, what):
     size : int
         Bytes that will be allocated.
     what : str
-        What takes them and how to need less, for the message: "the network (...): use a
-        narrower backbone".
+        What needs them and how to need less, for the message.
     """
     free = available_memory()
     if free is not None and size > free:

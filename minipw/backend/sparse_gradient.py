@@ -9,10 +9,10 @@ from minipw.backend.threads import THREADS
 
 
 class Columns(NamedTuple):
-    """A gradient that is zero but for some entries of its last axis.
+    """A gradient that is zero except for some entries of its last axis.
 
-    Few units win in a small batch, so most of a gradient is exactly zero and the
-    update of a zero gradient does nothing under any rule.
+    Few units win in a small batch, so most of a gradient is exactly zero, and no rule
+    changes a weight whose gradient is zero.
 
     index : int ndarray of shape (n,), ascending, without repeats
     values : ndarray of shape (..., n)

@@ -12,11 +12,11 @@ import numpy as np
 
 
 class Threads(threading.local):
-    """The threads that share a step's work; one until `use` is called, in each thread apart.
+    """The threads that share a step's work: one until `use` is called. Each thread has its own.
 
-    NumPy lets other threads run while it computes, so they share gathers and elementwise
-    work too, where BLAS threads share only the matrix products. Against two BLAS threads,
-    two of these were measured 1.1 to 1.3 times as fast in training, 1.5 to 2 in evaluation.
+    NumPy lets other threads run while it computes, so these share gathers and elementwise
+    work too; BLAS threads share only matrix products. Two of these were measured 1.1 to 1.3
+    times as fast in training as two BLAS threads, and 1.5 to 2 times in evaluation.
     """
 
     def __init__(self):
@@ -26,7 +26,7 @@ class Threads(threading.local):
     def use(self, count):
         """Share the calling thread's work among `count` threads within a with block."""
         before = self.count, self.pool
-        quiet = {"over": "ignore", "invalid": "ignore"}  # `train.run` reports what they hide
+        quiet = {"over": "ignore", "invalid": "ignore"}  # `training.run` reports what they hide
         with ThreadPoolExecutor(count, initializer=lambda: np.seterr(**quiet)) as pool:
             self.count, self.pool = count, pool
             try:
@@ -35,7 +35,7 @@ class Threads(threading.local):
                 self.count, self.pool = before
 
     def shares(self, size, smallest):
-        """Slices of range(size), one a thread, fewer if they would be under `smallest`."""
+        """Slices of range(size): one a thread, or fewer, so that none is under `smallest`."""
         count = max(1, min(self.count, size // smallest))
         bounds = [size * n // count for n in range(count + 1)]
         return [slice(*pair) for pair in pairwise(bounds)]
@@ -62,12 +62,11 @@ def available_threads():
 
 
 def keep_freed_memory():
-    """Let the C library keep freed arrays for the next step instead of the system.
+    """Keep freed arrays in the process for the next step.
 
-    A training step frees and allocates the same megabytes again and again. By
-    default glibc returns them to the system each time, and the page faults that
-    follow cost more than the arithmetic: the pairwise head alone goes from 15 to
-    3 ms. Other C libraries ignore the call or do not have it.
+    A training step allocates and frees the same megabytes again and again. By default
+    glibc returns them to the system each time, and the page faults that follow cost more
+    than the arithmetic: the pairwise head takes 15 ms instead of 3.
     """
     if not sys.platform.startswith("linux"):
         return
