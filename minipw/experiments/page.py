@@ -186,7 +186,7 @@ def stored(folder, name):
     return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
 
 
-def digits(records, protocol, folder):
+def digits(_, __, folder):
     """The comparison of online classifiers, `tests/compare_digits.py --json`."""
     lines = [["one pass, one sample at a time", "class by class", "usual choice", "shuffled"]]
     for method, row in stored(folder, "digits.json").get("accuracy", {}).items():
@@ -197,7 +197,7 @@ def digits(records, protocol, folder):
     return markdown(lines) if len(lines) > 1 else ""
 
 
-def throughput(records, protocol, folder):
+def throughput(_, __, folder):
     """Samples a second of online classifiers, from the same file."""
     rows = stored(folder, "digits.json").get("samples_per_second", {})
     columns = list(next(iter(rows.values()), {}))
@@ -205,7 +205,7 @@ def throughput(records, protocol, folder):
     return markdown([["samples a second", *columns], *lines]) if rows else ""
 
 
-def speed(records, protocol, folder):
+def speed(_, __, folder):
     """Step times, `run.py bench --json`."""
     bench = stored(folder, "bench.json")
     if not bench:

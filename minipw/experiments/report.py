@@ -108,25 +108,25 @@ def write(tables, records, counts, folder, protocol):
 
 def draw(tables, records, folder, protocol):
     """The three figures, as far as runs for them were done; the paths written."""
-    lines, curves = {}, {}
-    for cell in cells("sparsity"):
+    printed, lines, curves, written = {}, {}, {}, []
+    if any(table.measured() for table in tables):
+        printed = {table.part: table for table in tables}
+    for cell in cells("sparsity") + cells("curves"):
         for record in records_of(cell, records, protocol)[:1]:
-            request = cell.request
-            label = f"{request['backbone']} {request['head']}, {RULE_NAMES[request['rule']]}"
-            point = (request["given"]["density"], record["accuracy"])
-            lines.setdefault(label, []).append(point)
-    for cell in cells("curves"):
-        for record in records_of(cell, records, protocol)[:1]:
-            name = cell.label.removeprefix("curves ")
-            curves[name] = (record["steps"] / len(record["tasks"]), record["curve"])
-    printed = {table.part: table for table in tables if table.part != "cifar"}
-    written = []
+            if cell.part == "curves":
+                name = cell.label.removeprefix("curves ")
+                curves[name] = (record["steps"] / len(record["tasks"]), record["curve"])
+            else:
+                request = cell.request
+                label = f"{request['backbone']} {request['head']}, {RULE_NAMES[request['rule']]}"
+                point = (request["given"]["density"], record["accuracy"])
+                lines.setdefault(label, []).append(point)
     for name, data, plot, ends in (
         ("paper", printed, figures.plot_paper, ("svg",)),
         ("sparsity", lines, figures.plot_sparsity, ("png", "svg")),
         ("curves", curves, figures.plot_curves, ("png", "svg")),
     ):
-        if data and (data is not printed or any(table.measured() for table in tables)):
+        if data:
             paths = [target(folder, f"{name}.{end}", protocol) for end in ends]
             plot(data, paths)
             written += paths

@@ -16,6 +16,8 @@ ATTEMPTS = 2
 """Times that a run is started when its worker dies."""
 SECONDS_BETWEEN_CHECKS = 5.0
 """How often slots are checked while no run ends."""
+CONNECTION_SECONDS = 10.0
+"""How long a cluster's scheduler may take to answer."""
 
 
 def execute(items, slots, stop=lambda: False):
@@ -150,7 +152,7 @@ def cluster_slots(address, runs):
             'a cluster needs dask: pip install "minipw[cluster]" (from a checkout: .[cluster])'
         ) from None
     try:
-        client = Client(address, timeout=10)
+        client = Client(address, timeout=CONNECTION_SECONDS)
     except (OSError, ValueError) as error:
         raise InputError(f"no dask scheduler at {address}: {error}") from None
     threads = sum(client.nthreads().values())
@@ -171,5 +173,5 @@ def cluster_slots(address, runs):
             file=sys.stderr,
         )
 
-    executor, count = client.get_executor(pure=False), min(threads, max(runs, 1))
-    return [ExecutorSlot(executor, client.close, check) for _ in range(count)], on_stop
+    slot = ExecutorSlot(client.get_executor(pure=False), client.close, check)
+    return [slot] * min(threads, max(runs, 1)), on_stop

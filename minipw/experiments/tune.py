@@ -1,4 +1,4 @@
-"""`--tune`: learning rate and density chosen on held-out training data.
+"""`tune`: learning rate and density chosen on held-out training data.
 
 The test set is not touched: a tenth of the training samples of every class is held
 out, the rest is the stream, and the final accuracy on the held-out tenth decides.
@@ -32,13 +32,9 @@ def released_grid(settings):
     -------
     learning_rates, densities : list of float, ascending
     """
-    mode = "multi" if settings.multi_head else "single"
-    rows = [
-        row
-        for row in table("hyperparameters")
-        if row["head"] == settings.head and row["head_mode"] == mode
-    ]
-    rows = [row for row in rows if row["experiment"].startswith(settings.experiment)] or rows
+    wanted = (settings.head, "multi" if settings.multi_head else "single")
+    rows = [row for row in table("hyperparameters") if (row["head"], row["head_mode"]) == wanted]
+    rows = [row for row in rows if row["experiment"] == settings.experiment] or rows
     return tuple(
         sorted({float(row[key]) for row in rows})
         for key in ("effective_learning_rate", "kwta_density")
@@ -66,9 +62,8 @@ def tune(settings, dataset, args, say):
     ----------
     settings : Settings
         What is not searched.
-    dataset : Dataset
     args : namespace
-        runs, out, workers, cluster, quiet, learning_rates, densities, data_dir, dataset.
+        seed, runs, out, workers, cluster, quiet, learning_rates, densities, data_dir.
     say : callable of str
 
     Returns
@@ -98,10 +93,8 @@ def tune(settings, dataset, args, say):
             if not store.find(asdict(point), seed, dataset.identity)
         ]
         say(f"{len(points)} settings, {len(items)} runs to do, held-out tenth of the training set")
-        slots, on_stop = open_slots(args, len(items))
-        failed, stopped = run_items(
-            items, slots, on_stop, args.quiet, lambda item, record: store.append(record)
-        )
+        workers = open_slots(args, len(items))
+        failed, stopped = run_items(items, *workers, args.quiet, lambda _, run: store.append(run))
         if stopped:
             return None
         found = {}
@@ -117,8 +110,8 @@ def tune(settings, dataset, args, say):
     for line in (*grid_lines(found, rates, densities, best), *remarks):
         say(line)
     say(f"{duration(spent)} of one core; {failed} runs failed")
-    chosen = {name: value for name, value in asdict(best).items() if value is not None}
-    return {name: value for name, value in chosen.items() if name not in NOT_IN_FILES}
+    chosen = asdict(best).items()
+    return {name: v for name, v in chosen if v is not None and name not in NOT_IN_FILES}
 
 
 def choose(means, rates, densities):
@@ -137,15 +130,11 @@ def choose(means, rates, densities):
     remarks : list of str
     """
 
+    def position(point):
+        return rates.index(point.learning_rate) + 1j * densities.index(point.density)
+
     def merit(point):
-        row, column = rates.index(point.learning_rate), densities.index(point.density)
-        near = [
-            mean
-            for other, mean in means.items()
-            if abs(rates.index(other.learning_rate) - row)
-            + abs(densities.index(other.density) - column)
-            <= 1
-        ]
+        near = [mean for p, mean in means.items() if abs(position(p) - position(point)) <= 1]
         return means[point], sum(near) / len(near)
 
     best, remarks = max(means, key=merit), []
@@ -169,9 +158,8 @@ def grid_lines(found, rates, densities, best):
     means = {(p.learning_rate, p.density): mean for p, (mean, _, _) in found.items()}
     yield "learning rate" + "".join(f"{density:>9g}" for density in densities) + "   density"
     for rate in rates:
-        cells = []
-        for density in densities:
-            mean = means.get((rate, density))
-            mark = "*" if (rate, density) == (best.learning_rate, best.density) else " "
-            cells.append(f"{'-' if mean is None else f'{mean:.1f}':>8s}{mark}")
-        yield f"{rate:<13g}" + "".join(cells)
+        line = f"{rate:<13g}"
+        for point in ((rate, density) for density in densities):
+            mark = "*" if point == (best.learning_rate, best.density) else " "
+            line += f"{means[point]:8.1f}{mark}" if point in means else f"{'-':>8s} "
+        yield line

@@ -40,16 +40,14 @@ class Item:
 class StopFlag:
     """A flag that processes share, without a lock that a killed process could keep."""
 
-    def __init__(self, context):
-        self.value = context.RawValue("b", 0)
+    def __init__(self):
+        self.shared = multiprocessing.get_context("spawn").RawValue("b", 0)
 
     def set(self):
-        """Raise the flag, for good."""
-        self.value.value = 1
+        self.shared.value = 1
 
     def is_set(self):
-        """Whether it was raised."""
-        return bool(self.value.value)
+        return bool(self.shared.value)
 
 
 _stop_flag = None  # of this worker process: the flag and its parent's number
@@ -123,41 +121,6 @@ def interrupts_held():
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-class ProcessSlot:
-    """One worker process that does one run at a time, and is replaced if it dies."""
-
-    def __init__(self, stop_flag):
-        self.stop_flag = stop_flag
-        self.renew()
-
-    def renew(self):
-        """Start over with a fresh process."""
-        self.executor = ProcessPoolExecutor(
-            1,
-            mp_context=multiprocessing.get_context("spawn"),
-            initializer=prepare_worker,
-            initargs=(self.stop_flag, os.getpid()),
-        )
-
-    def check(self):
-        """Nothing to check: the future of a process that died says so."""
-
-    def submit(self, item):
-        """Begin a run; returns its future."""
-        # A process that starts here inherits the mask: Ctrl-C reaches the parent alone.
-        with interrupts_held():
-            try:
-                return self.executor.submit(perform, item)
-            except BrokenExecutor:  # its process died between two runs
-                self.renew()
-                return self.executor.submit(perform, item)
-
-    def close(self):
-        """Stop the process and wait for it; the run in progress is saved first."""
-        self.stop_flag.set()
-        self.executor.shutdown(wait=True, cancel_futures=True)
-
-
 class ExecutorSlot:
     """A worker slot of an executor that others own, such as a cluster's.
 
@@ -181,9 +144,42 @@ class ExecutorSlot:
         return self.executor.submit(perform, item)
 
 
+class ProcessSlot(ExecutorSlot):
+    """One worker process that does one run at a time, and is replaced if it dies."""
+
+    def __init__(self, stop_flag):
+        self.stop_flag = stop_flag
+        self.check = lambda: None  # the future of a process that died says so
+        self.renew()
+
+    def renew(self):
+        """Start over with a fresh process."""
+        self.executor = ProcessPoolExecutor(
+            1,
+            mp_context=multiprocessing.get_context("spawn"),
+            initializer=prepare_worker,
+            initargs=(self.stop_flag, os.getpid()),
+        )
+
+    def submit(self, item):
+        """Begin a run; returns its future."""
+        # A process that starts here inherits the mask: Ctrl-C reaches the parent alone.
+        with interrupts_held():
+            try:
+                return self.executor.submit(perform, item)
+            except BrokenExecutor:  # its process died between two runs
+                self.renew()
+                return self.executor.submit(perform, item)
+
+    def close(self):
+        """Stop the process and wait for it; the run in progress is saved first."""
+        self.stop_flag.set()
+        self.executor.shutdown(wait=True, cancel_futures=True)
+
+
 def process_slots(count):
     """`count` worker processes with one thread each, and the flag that stops them."""
     for library in ("OMP", "OPENBLAS", "MKL"):
         os.environ[f"{library}_NUM_THREADS"] = "1"  # the processes inherit it
-    stop_flag = StopFlag(multiprocessing.get_context("spawn"))
+    stop_flag = StopFlag()
     return [ProcessSlot(stop_flag) for _ in range(count)], stop_flag

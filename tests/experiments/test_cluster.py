@@ -124,6 +124,7 @@ def test_a_cluster_fills_the_store_as_processes_do(command, tiny, cluster, monke
 def test_the_scheduler_goes_away(command, tiny, cluster, monkeypatch):
     tiny(epochs=100_000)
     monkeypatch.setattr(schedule, "SECONDS_BETWEEN_CHECKS", 0.2)
+    monkeypatch.setattr(schedule, "CONNECTION_SECONDS", 3.0)
     address = cluster(1)
     checkpoints = Path("there") / "checkpoints"
     monkeypatch.setattr(workers, "perform", kill_target.perform)
@@ -163,9 +164,9 @@ def error(command, tiny, address):
 
 
 HASTY = """
-import sys, distributed, kill_target
-patient = distributed.Client
-distributed.Client = lambda address, timeout: patient(address, timeout=0.3)
+import sys, kill_target
+from minipw.experiments import schedule
+schedule.CONNECTION_SECONDS = 0.3
 sys.exit(kill_target.main(*sys.argv[1:]))
 """
 """The request, but it waits for a scheduler 0.3 instead of 10 seconds."""

@@ -85,7 +85,7 @@ def check(store, undisturbed):
 
 
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("kills, epochs", [(6, 60), pytest.param(200, 150, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kills, epochs", [(4, 60), pytest.param(200, 150, marks=pytest.mark.slow)])
 def test_killed_again_and_again(tiny_npz, tmp_path, monkeypatch, kills, epochs):
     monkeypatch.chdir(tmp_path)
     moments, dataset = random.Random(0), os.path.basename(tiny_npz)
