@@ -1,18 +1,22 @@
-"""Online classifiers on the digits of scikit-learn, as the tables of the README.
+"""Online classifiers on the digits of scikit-learn.
 
-    python tests/compare_digits.py [SEEDS]
+    python tests/compare_digits.py [SPLITS] [--json FILE]
 
-Each seed splits the 1,797 digits into three quarters for training and one for testing. The
+Each split takes three quarters of the 1,797 digits for training and one for testing. The
 training samples come one at a time, once, class after class (0, 1, ... 9), and then, for
 comparison, in random order. Every method sees them through the same running
-standardization; trees and naive Bayes see them as they are where that is better. What a
-method is given to choose from is chosen for each seed on a held-out quarter of its training
-samples; the table shows the most frequent choice.
+standardization; trees and naive Bayes see the raw pixels where that is better. Where a
+method has settings to choose from, they are chosen for each split on a held-out quarter of
+its training samples; the table shows the most frequent choice.
 """
 
-import sys
+import argparse
+import itertools
+import json
+import platform
 import time
 import warnings
+from importlib.metadata import version
 
 import numpy as np
 from river import linear_model, multiclass, naive_bayes, optim, tree
@@ -26,7 +30,7 @@ from minipw.online.classifier import OnlineClassifier
 from minipw.online.standardize import Standardizer
 
 CLASSES = np.arange(10)
-HEADS = {"pairwise": "pairwise", "fc": "dense"}
+COLUMNS = ("class_by_class", "usual_choice", "shuffled")
 
 
 class Raw:
@@ -42,7 +46,7 @@ class Raw:
 
 
 class Ours:
-    """The online classifier; it is not told how many classes there are."""
+    """The online classifier; it is not told the classes before, unless a row says so."""
 
     def __init__(self, seed, **settings):
         self.model = OnlineClassifier(seed=seed, **settings)
@@ -127,19 +131,26 @@ SGD = [
     ]
 ]
 METHODS = {
-    "**minipw**, pairwise head": (
+    "minipw, pairwise head": (
         Ours,
         {},
         [{"learning_rate": rate} for rate in (1e-3, 1.5e-3, 2e-3, 3e-3, 5e-3)],
     ),
+    "minipw, defaults": (Ours, {}, [{}]),
+    "minipw, no outputs in reserve": (Ours, {}, [{"reserve": 0}]),
+    "minipw, classes announced": (Ours, {"classes": CLASSES}, [{}]),
     "minipw, dense head": (
         Ours,
         {"head": "fc"},
         [{"learning_rate": rate} for rate in (5e-4, 1e-3, 2e-3, 4e-3, 8e-3)],
     ),
-    "SGDClassifier": (Scikit, {"kind": SGDClassifier}, SGD),
-    "Perceptron": (Scikit, {"kind": Perceptron}, [{"eta0": rate} for rate in (0.01, 1.0)]),
-    "MLPClassifier, 500 units": (
+    "scikit-learn SGDClassifier": (Scikit, {"kind": SGDClassifier}, SGD),
+    "scikit-learn Perceptron": (
+        Scikit,
+        {"kind": Perceptron},
+        [{"eta0": rate} for rate in (0.01, 1.0)],
+    ),
+    "scikit-learn MLPClassifier, 500 units": (
         Scikit,
         {"kind": MLPClassifier, "hidden_layer_sizes": (500,), "solver": "sgd", "batch_size": 1},
         [{"learning_rate_init": rate} for rate in (1e-5, 1e-4, 1e-3, 1e-2)],
@@ -156,7 +167,7 @@ METHODS = {
         {"make": lambda seed: naive_bayes.GaussianNB()},
         [{"inputs": kind} for kind in INPUTS],
     ),
-    "GaussianNB, 64 samples a call": (
+    "scikit-learn GaussianNB, 64 samples a call": (
         Scikit,
         {"kind": GaussianNB, "size": 64, "whole": False},
         [{"var_smoothing": n, "inputs": kind} for n in (1e-9, 1e-3, 1e-1) for kind in INPUTS],
@@ -193,23 +204,29 @@ def choose(kind, fixed, choices, seed, by_class):
     return choices[int(np.argmax(found))]
 
 
-def described(values):
-    error = np.std(values, ddof=1) / np.sqrt(len(values)) if len(values) > 1 else 0
-    return f"{np.mean(values):.1f} ± {error:.1f}"
+def mean_and_error(values):
+    """The mean and its standard error, 0 for one value."""
+    error = np.std(values, ddof=1) / np.sqrt(len(values)) if len(values) > 1 else 0.0
+    return [float(np.mean(values)), float(error)]
 
 
-def compare(seeds, methods=METHODS):
-    """Print the table of accuracies."""
-    print("| one pass, one sample at a time | class by class | usual choice | shuffled |")
-    print("|---|--:|---|--:|")
+def compare(splits, methods=METHODS):
+    """Print a line for each method, and return them: dict of dict with the keys COLUMNS."""
+    rows = {}
     for name, (kind, fixed, choices) in methods.items():
-        cells = []
-        for by_class in (True, False):
-            chosen = [choose(kind, fixed, choices, s, by_class) for s in range(seeds)]
+        row = dict.fromkeys(COLUMNS)
+        for order in ("class_by_class", "shuffled"):
+            by_class = order == "class_by_class"
+            chosen = [choose(kind, fixed, choices, seed, by_class) for seed in range(splits)]
             found = [accuracy(kind, fixed | c, s, by_class) for s, c in enumerate(chosen)]
-            usual = max(chosen, key=chosen.count)
-            cells += [described(found), ", ".join(f"{k} {v}" for k, v in usual.items())]
-        print(f"| {name} | {cells[0]} | {cells[1].replace('_', ' ')} | {cells[2]} |", flush=True)
+            row[order] = mean_and_error(found)
+            if by_class:
+                usual = max(chosen, key=chosen.count)
+                words = ", ".join(f"{k} {v}" for k, v in usual.items())
+                row["usual_choice"] = words.replace("_", " ")
+        print(name, *row.values(), sep="; ", flush=True)
+        rows[name] = row
+    return rows
 
 
 def rate(work, samples, windows=7, seconds=0.4):
@@ -226,34 +243,55 @@ def rate(work, samples, windows=7, seconds=0.4):
 
 
 def throughput():
-    """Print the table of samples a second."""
+    """Samples a second of three methods: dict of dict."""
     x, y = load_digits(return_X_y=True)
     inputs = (x - x.mean(0)) / np.maximum(x.std(0), 1e-9)
-    names = ("partial_fit, 1 a call", "partial_fit, 64 a call", "predict, 1,797 a call")
-    print(f"\n| samples/s | {' | '.join(names)} |\n|---|--:|--:|--:|")
-    for head in HEADS:
-        cells = []
-        for size in (1, 64):
+    calls = {1: "partial_fit, 1 a call", 64: "partial_fit, 64 a call"}
+    rows = {}
+    for head, word in (("pairwise", "pairwise"), ("fc", "dense")):
+        rows[f"minipw, {word} head"] = row = {}
+        for size, call in calls.items():
             model = OnlineClassifier(head=head, batch_size=size)
             model.partial_fit(x[:640], y[:640])
-            at = iter(np.resize(np.arange(0, 1700, size), 10**7))
+            at = itertools.cycle(range(0, 1700, size))
 
             def learn(model=model, at=at, size=size):
                 start = next(at)
                 model.partial_fit(x[start : start + size], y[start : start + size])
 
-            cells.append(rate(learn, size))
-        cells.append(rate(lambda model=model: model.predict(x), len(x)))
-        print(f"| minipw, {HEADS[head]} head | {' | '.join(f'{cell:,.0f}' for cell in cells)} |")
-    cells = []
-    for size in (1, 64):
+            row[call] = rate(learn, size)
+        row["predict, 1,797 a call"] = rate(lambda m=model: m.predict(x), len(x))
+    rows["SGDClassifier, standardized before"] = row = {}
+    for size, call in calls.items():
         model = SGDClassifier(shuffle=False).partial_fit(inputs[:64], y[:64], classes=CLASSES)
-        cells.append(rate(lambda m=model, n=size: m.partial_fit(inputs[:n], y[:n]), size))
-    cells.append(rate(lambda: model.predict(inputs), len(x)))
-    print(f"| SGDClassifier, standardized before | {' | '.join(f'{c:,.0f}' for c in cells)} |")
+        fit = model.partial_fit
+        row[call] = rate(lambda f=fit, n=size: f(inputs[:n], y[:n]), size)
+    row["predict, 1,797 a call"] = rate(lambda: model.predict(inputs), len(x))
+    return rows
+
+
+def main():
+    parser = argparse.ArgumentParser(description="Compare online classifiers on digits.")
+    parser.add_argument("splits", type=int, nargs="?", default=10, help="how many (10)")
+    parser.add_argument("--json", metavar="FILE", help="write the result to this file")
+    args = parser.parse_args()
+    warnings.simplefilter("ignore")  # MLPClassifier and GaussianNB on single samples
+    speeds = throughput()
+    print(json.dumps(speeds, indent=1), flush=True)
+    result = {
+        "accuracy": compare(args.splits),
+        "splits": args.splits,
+        "samples_per_second": speeds,
+        "versions": {
+            "python": platform.python_version(),
+            **{name: version(name) for name in ("minipw", "numpy", "scikit-learn", "river")},
+        },
+    }
+    if args.json:
+        with open(args.json, "w", encoding="utf-8") as file:
+            json.dump(result, file, indent=1)
+            file.write("\n")
 
 
 if __name__ == "__main__":
-    warnings.simplefilter("ignore")  # MLPClassifier and GaussianNB on single samples
-    compare(int(sys.argv[1]) if len(sys.argv) > 1 else 10)
-    throughput()
+    main()

@@ -1,5 +1,8 @@
 """The comparison on digits: nothing is chosen on test samples, and its tables are whole."""
 
+import functools
+import json
+
 import numpy as np
 import pytest
 
@@ -7,6 +10,8 @@ pytest.importorskip("sklearn", reason="scikit-learn is not installed")
 pytest.importorskip("river", reason="river is not installed")
 
 import compare_digits
+
+from minipw.online import OnlineClassifier
 
 
 def rows(x):
@@ -24,7 +29,7 @@ def test_held_out_samples_are_training_samples(seed):
 @pytest.mark.parametrize("name", ["SGDClassifier", "Perceptron", "MLPClassifier, 500 units"])
 def test_one_call_learns_sample_by_sample(name):
     """The classifiers that get the stream in one call learn what single calls teach."""
-    kind, fixed, choices = compare_digits.METHODS[name]
+    kind, fixed, choices = compare_digits.METHODS[f"scikit-learn {name}"]
     x, _, y, _ = compare_digits.split(0)
     weights = []
     for whole in (True, False):
@@ -35,19 +40,31 @@ def test_one_call_learns_sample_by_sample(name):
     np.testing.assert_allclose(*weights, rtol=1e-9, atol=1e-9)
 
 
-def test_every_method_and_the_table(monkeypatch, capsys):
+def test_every_method_in_the_file(monkeypatch, tmp_path):
     whole = compare_digits.split
 
     def short(seed, held_out=False):
         x, x_test, y, y_test = whole(seed, held_out)
         return x[:20], x_test[:10], y[:20], y_test[:10]
 
-    monkeypatch.setattr(compare_digits, "split", short)
     methods = {
-        name: (kind, fixed, choices[:1])
+        name: (kind, fixed, choices[: 2 if "Perceptron" in name else 1])
         for name, (kind, fixed, choices) in compare_digits.METHODS.items()
         if "64 samples" not in name  # the zero variances of its first calls warn
     }
-    compare_digits.compare(1, methods)
-    lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == 2 + len(methods) and len({line.count("|") for line in lines}) == 1
+    monkeypatch.setattr(compare_digits, "split", short)
+    monkeypatch.setattr(compare_digits.compare, "__defaults__", (methods,))
+    monkeypatch.setattr(compare_digits.rate, "__defaults__", (1, 1e-4))
+    small = functools.partial(OnlineClassifier, "mlp-20-1")
+    monkeypatch.setattr(compare_digits, "OnlineClassifier", small)
+    monkeypatch.setattr("sys.argv", ["compare_digits.py", "2", "--json", str(tmp_path / "d.json")])
+    compare_digits.main()
+    found = json.loads((tmp_path / "d.json").read_text())
+    assert found["splits"] == 2 and found["accuracy"].keys() == methods.keys()
+    for row in found["accuracy"].values():
+        assert tuple(row) == compare_digits.COLUMNS
+        assert 0 <= row["shuffled"][0] <= 100 and 0 <= row["class_by_class"][1] <= 50
+    assert found["accuracy"]["scikit-learn Perceptron"]["usual_choice"].startswith("eta0 ")
+    speeds = found["samples_per_second"]
+    assert {tuple(row) for row in speeds.values()} == {tuple(speeds["minipw, dense head"])}
+    assert found["versions"]["numpy"] == np.__version__
