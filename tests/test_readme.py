@@ -6,7 +6,6 @@ from pathlib import Path
 
 from minipw import datasets
 from minipw.experiments import page, report, tables
-from minipw.paper.cells import cells
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -54,7 +53,7 @@ def test_the_page_is_what_report_writes():
 def test_each_cell_has_the_first_seeds():
     """Seeds 0 to n - 1: none was left out or chosen."""
     records = report.read_records(RESULTS)
-    for cell in (cell for part in tables.TITLES for cell in cells(part)):
+    for cell in page.table_cells():
         seeds = {record["seed"] for record in tables.records_of(cell, records)}
         assert seeds == set(range(len(seeds))), cell.label
 

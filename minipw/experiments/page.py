@@ -73,6 +73,11 @@ def paper_table(part, records, protocol, _):
     return "\n\n".join(found)
 
 
+def table_cells():
+    """The cells of all tables of the paper."""
+    return [cell for part in TITLES for cell in cells(part)]
+
+
 def same_seeds(*runs):
     """Lists of records, cut down to the seeds that all of them have."""
     seeds = set.intersection(*({record["seed"] for record in each} for each in runs or [[]]))
@@ -114,11 +119,11 @@ def blur(experiment, records, protocol, _):
 def changes(names, records, protocol, _):
     """Runs that differ from a cell of the paper's tables in one setting, over the same seeds."""
     known = {}
-    for cell in (cell for part in TITLES for cell in cells(part)):
+    for cell in table_cells():
         key = run_key(cell_settings(cell, protocol), None, cell.dataset)
         known.setdefault(key, cell.label)
     parsed = {key: json.loads(key) for key in {**known, **records}}
-    lines = [["cell", "setting", "as released", "changed", "difference"]]
+    lines = [["cell", "setting", "unchanged", "changed", "difference"]]
     for key, label in known.items():
         for other in records if key in records else ():
             if other in known or parsed[other][2] != parsed[key][2]:
@@ -151,7 +156,7 @@ def tuning(records, protocol, _):
         held_out = settings["held_out"]
         point, group = split({**settings, "held_out": 0.0}, identity)
         (searches if held_out else points).setdefault(group, {})[point] = runs
-    for cell in (cell for part in TITLES for cell in cells(part)):
+    for cell in table_cells():
         point, group = split(cell_settings(cell, protocol), cell.dataset)
         released[group] = point
     found = []
@@ -171,11 +176,10 @@ def tuning(records, protocol, _):
         text += markdown(lines)
         tested = {"Chosen": best, "Released": released.get(group)}
         tested = {name: p for name, p in tested.items() if p in points.get(group, {})}
-        for (name, (rate, density)), runs in zip(
-            tested.items(), same_seeds(*(points[group][p] for p in tested.values())), strict=True
-        ):
+        runs = same_seeds(*(points[group][point] for point in tested.values()))
+        for (name, (rate, density)), each in zip(tested.items(), runs, strict=True):
             text += f"\n\n{name}: learning rate {rate:g}, density {density:g}; on the test set "
-            text += f"{with_error(accuracies(runs))}."
+            text += f"{with_error(accuracies(each))}."
         found.append(text)
     return "\n\n".join(found)
 
@@ -190,10 +194,9 @@ def digits(_, __, folder):
     """The comparison of online classifiers, `tests/compare_digits.py --json`."""
     lines = [["one pass, one sample at a time", "class by class", "usual choice", "shuffled"]]
     for method, row in stored(folder, "digits.json").get("accuracy", {}).items():
-        ordered, shuffled = map(
-            "{0[0]:.1f} ± {0[1]:.1f}".format, (row["class_by_class"], row["shuffled"])
-        )
-        lines.append([method, ordered, row["usual_choice"], shuffled])
+        ordered, shuffled = row["class_by_class"], row["shuffled"]
+        texts = [f"{mean:.1f} ± {error:.1f}" for mean, error in (ordered, shuffled)]
+        lines.append([method, texts[0], row["usual_choice"], texts[1]])
     return markdown(lines) if len(lines) > 1 else ""
 
 
@@ -236,12 +239,6 @@ SECTIONS = {
     "throughput": throughput,
     "speed": speed,
 }
-DEFAULT_NOTES = (
-    "# Results\n\n"
-    + "\n\n".join(
-        f"<!-- {name} -->"
-        for name in (*TITLES, "blur split", "blur permuted", "switches", "counts")
-    )
-    + "\n"
-)
+DEFAULT = (*TITLES, "blur split", "blur permuted", "switches", "counts")
+DEFAULT_NOTES = "\n\n".join(["# Results", *(f"<!-- {name} -->" for name in DEFAULT)]) + "\n"
 """Of a folder without notes."""

@@ -63,19 +63,13 @@ class Cell:
 
 
 def cells(part):
-    """The cells of a part of the paper, or of "all" of it, in the paper's order.
-
-    Raises
-    ------
-    InputError
-        For a part that the paper does not have.
-    """
+    """The cells of a part of the paper, or of "all" of it, in the paper's order."""
     if part == "all":
         return [cell for name in NAMES for cell in cells(name)]
     if part not in NAMES:
         raise InputError(f"the paper has no part {part!r}: use {', '.join(NAMES)} or all")
     if part in FIGURES:
-        return FIGURES[part]()
+        return list(FIGURES[part]())
     rows = [row for row in table("numbers") if row["table"] == part[-1]]
     if part == "table5":
         return [cell for row in rows for cell in _table5_cells(row)]
@@ -118,29 +112,25 @@ def _sparsity():
     The paper does not say by which rule. Its words, over 75 % with the pairwise head up
     to a density of 70 %, fit S-MAS and not Adagrad; both are here.
     """
-    found = []
     for rule, head in itertools.product(("s-mas", "adagrad"), ("pairwise", "fc")):
         row = _figure_row("split", head, rule)
         for density in (hundredth / 100 for hundredth in range(1, 71)):
             label = f"sparsity {row['backbone']} {head} {rule} density {density:g}"
-            found.append(_cell("sparsity", row, None, {"density": density}, label))
-    return found
+            yield _cell("sparsity", row, None, {"density": density}, label)
 
 
 def _curves():
     """Permuted MNIST, five methods, tested all the way: one run each."""
-    found = []
     for name, (head, rule, given) in CURVES.items():
         given = {**given, "evaluate_every": CURVE_STEPS}
         row = _figure_row("permuted", head, rule)
-        found.append(_cell("curves", row, None, given, f"curves {name}"))
-    return found
+        yield _cell("curves", row, None, given, f"curves {name}")
 
 
 def _cifar():
     """Split CIFAR-10, every released setting; the paper has no table of it."""
     rows = (row for row in table("hyperparameters") if row["dataset"] == "cifar-10")
-    return [_cell("cifar", row) for row in rows]
+    return (_cell("cifar", row) for row in rows)
 
 
 FIGURES = {"sparsity": _sparsity, "curves": _curves, "cifar": _cifar}
@@ -158,13 +148,7 @@ def cifar_remark():
 
 
 def select(chosen, only):
-    """The cells whose label has every word of `only`.
-
-    Raises
-    ------
-    InputError
-        When none has.
-    """
+    """The cells whose label has every word of `only`; InputError when none has."""
     words = (only or "").lower().split()
     found = [cell for cell in chosen if all(word in cell.label.lower().split() for word in words)]
     if not found:
