@@ -18,11 +18,11 @@ import numpy as np
 
 from minipw import datasets
 from minipw.backend.threads import THREADS
-from minipw.network.architecture import Architecture
 from minipw.network.cost import step_operations
-from minipw.network.network import SMALLEST_SHARE, Network
-from minipw.paper.released import released_settings
-from minipw.rules import Rule, update, zero_importance
+from minipw.network.network import SMALLEST_SHARE
+from minipw.rules import update
+from minipw.training.run import Run
+from minipw.training.settings import resolve
 
 
 @dataclass(frozen=True)
@@ -50,6 +50,15 @@ CASES = [
     Case("mlp-3000-1", "pairwise", steps=20),
     Case("mlp-10000-1", "fc", steps=20),
 ]
+HEADINGS = (
+    "network               rule     batch  forward  backward  update  step ms  steps/s  samples/s"
+    "  floor ms  ratio"
+)
+ROW = (
+    "{network:21s} {rule:8s} {batch_size:5d} {forward_ms:8.2f} {backward_ms:9.2f} {update_ms:7.2f}"
+    " {step_ms:8.2f} {steps_per_second:8.1f} {samples_per_second:10,.0f} {floor_ms:9.2f}"
+    " {ratio:6.1f}"
+)
 
 
 def sgemm_rate(size=1536, repeats=9):
@@ -96,15 +105,10 @@ def measure(case, dataset, rate, bandwidth):
     dict
         Times in milliseconds; rates a second.
     """
-    defaults, _ = released_settings("split", "mnist", False, case.backbone, case.head, case.rule)
-    density, pair_weights = defaults["density"], defaults["pair_weights"]
-    architecture = Architecture(
-        dataset.shape, dataset.classes, case.backbone, case.head, density, pair_weights
-    )
-    rng = np.random.default_rng(0)
-    network = Network.create(architecture, rng, rng, batch_size=case.batch_size)
-    importance = zero_importance(network.parameters)
-    rule = Rule(case.rule, defaults["learning_rate"], defaults["importance_lambda"])
+    given = {"batch_size": case.batch_size}
+    settings, _ = resolve(dataset, "split", False, case.backbone, case.head, case.rule, given=given)
+    run = Run(settings, 0, dataset)
+    network, importance, rng = run.network, run.importance, np.random.default_rng(0)
     shares = THREADS.shares(case.batch_size, SMALLEST_SHARE)
     clocks = []
     for _ in range(case.steps + UNCOUNTED):
@@ -112,10 +116,10 @@ def measure(case, dataset, rate, bandwidth):
         clock = [time.perf_counter()]
         x, labels = dataset.batch(dataset.x_train[rows]), dataset.y_train[rows]
         clock.append(time.perf_counter())
-        _, _, gradients = network.loss_gradients(x, labels, rule)
+        _, _, gradients = network.loss_gradients(x, labels, run.rule)
         clock.append(time.perf_counter())
         for name in gradients:
-            update(rule, network.parameters[name], importance[name], gradients[name])
+            update(run.rule, network.parameters[name], importance[name], gradients[name])
         clock.append(time.perf_counter())
         THREADS.map(lambda share, x=x: network.forward(x[share]), shares)
         clocks.append([*clock, time.perf_counter()])
@@ -123,7 +127,9 @@ def measure(case, dataset, rate, bandwidth):
     step = np.median([clock[3] - clock[0] for clock in clocks[UNCOUNTED:]])
     arrays = 2 if case.rule == "sgd" else 3
     moved = 2 * arrays * 4 * network.parameter_count
-    floor = step_operations(architecture, case.batch_size, case.rule) / rate + moved / bandwidth
+    floor = (
+        step_operations(network.architecture, case.batch_size, case.rule) / rate + moved / bandwidth
+    )
     return {
         "network": f"{case.backbone} {case.head}",
         "rule": case.rule,
@@ -147,22 +153,13 @@ def main(as_json=False):
     say = (lambda *_, **__: None) if as_json else print
     say(
         f"{THREADS.count} threads, SGEMM {rate / 1e9:.0f} GFLOP/s, "
-        f"copy {bandwidth / 1e9:.1f} GB/s (read + written)\n\n"
-        f"{'network':21s} {'rule':8s} {'batch':>5s} {'forward':>8s} {'backward':>9s} "
-        f"{'update':>7s} {'step ms':>8s} {'steps/s':>8s} {'samples/s':>10s} "
-        f"{'floor ms':>9s} {'ratio':>6s}"
+        f"copy {bandwidth / 1e9:.1f} GB/s (read + written)\n\n{HEADINGS}"
     )
     rows = []
     for case in CASES:
         row = measure(case, dataset, rate, bandwidth)
         rows.append(row)
-        say(
-            f"{row['network']:21s} {row['rule']:8s} {row['batch_size']:5d} "
-            f"{row['forward_ms']:8.2f} {row['backward_ms']:9.2f} {row['update_ms']:7.2f} "
-            f"{row['step_ms']:8.2f} {row['steps_per_second']:8.1f} "
-            f"{row['samples_per_second']:10,.0f} {row['floor_ms']:9.2f} {row['ratio']:6.1f}",
-            flush=True,
-        )
+        say(ROW.format(**row), flush=True)
     if as_json:
         machine = {
             "threads": THREADS.count,

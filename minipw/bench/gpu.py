@@ -31,6 +31,10 @@ CASES = (
 )
 """The cells that are timed. The first one is also done whole, and its kernels are timed."""
 STEPS, BASELINE_STEPS = 200, 5
+CELL = (
+    "{cell:50s} {together:>7s} {step_ms:8.3f} {steps_times_runs_per_second:14,.0f} {tflops:8.2f} "
+    "{cell_seconds:7.1f} {plain:>16s} {times:>8s}"
+)
 
 
 def settings_of(part, label, dataset):
@@ -166,19 +170,13 @@ def paper_seconds(rows):
 def report_cells(rows, say):
     """The table of cells."""
     say(
-        f"\n{'cell':50s} {'runs':>7s} {'step ms':>8s} {'steps x runs/s':>14s} {'TFLOP/s':>8s} "
-        f"{'cell s':>7s} {'plain ms (runs)':>16s} {'speed-up':>8s}"
+        f"\n{'cell':50s}    runs  step ms steps x runs/s  TFLOP/s  cell s  plain ms (runs) speed-up"
     )
     for row in rows:
-        slow = row.get("baseline_step_ms")
-        plain = f"{slow:.1f} ({row['baseline_runs']})" if slow else "-"
-        speed_up = f"{row['speed_up']:.1f}" if slow else "-"
-        together = f"{row['runs_together']}/{row['runs']}"
-        say(
-            f"{row['cell']:50s} {together:>7s} {row['step_ms']:8.3f} "
-            f"{row['steps_times_runs_per_second']:14,.0f} {row['tflops']:8.2f} "
-            f"{row['cell_seconds']:7.1f} {plain:>16s} {speed_up:>8s}"
-        )
+        together, plain, speed_up = f"{row['runs_together']}/{row['runs']}", "-", "-"
+        if slow := row.get("baseline_step_ms"):
+            plain, speed_up = f"{slow:.1f} ({row['baseline_runs']})", f"{row['speed_up']:.1f}"
+        say(CELL.format(**row, together=together, plain=plain, times=speed_up))
 
 
 def main(args):

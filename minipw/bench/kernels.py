@@ -1,10 +1,10 @@
 """The kernels of a training step, each against the floor of its memory.
 
-Every kernel that a step launches is timed by CUDA events, with the arguments that it gets
-in training. Its floor is what it moves, each array once (parameters and importance read
-and written), at the rate of a copy measured on the same device; that of a dense product
-also its operations at the measured rate of a large one. Small arrays stay in the device's
-cache from one launch to the next, and their kernels may be faster than that floor.
+CUDA events time every kernel that a step launches, with its arguments in training. The
+floor is the time of a copy, measured on the same device, of what the kernel moves: each
+array once, parameters and importance twice. For a dense product it is the time of its
+operations at the measured rate of a large one, if that is longer. Small arrays stay in the
+device's cache between launches, so their kernels may be faster than the floor.
 """
 
 import numpy as np
@@ -18,13 +18,13 @@ COPIED = 1 << 27
 """Numbers in the array that is copied: 512 MiB, many times a device's cache."""
 SIDE = 4096
 """Of the matrices that are multiplied."""
+KERNEL = "{kernel:22s} {launches:5d} {ms:8.4f} {gb_per_second:7.0f} {floor_ms:9.4f} {ratio:6.1f}"
 
 
 def rates(xp):
     """Bytes read and written a second by a copy, operations a second of a large product.
 
-    The copy is the driver's own. A pass of CuPy's elementwise kernel was seen at 0.4 of what
-    `update_importance` moves on the same card: a floor from it is none.
+    The copy is the driver's own: CuPy's elementwise copy is far slower, no floor.
     """
     source, target = (xp.ones(COPIED, np.float32) for _ in range(2))
     copy = 2 * source.nbytes / device_seconds(lambda: xp.copyto(target, source), 9, CALLS)
@@ -34,11 +34,11 @@ def rates(xp):
 
 
 def moved_bytes(arguments, share):
-    """Bytes that a kernel moves at least: every array once, what is updated twice.
+    """The least bytes that a kernel moves: every array once, what it updates twice.
 
     arguments : dict of str to ndarray or number
     share : float
-        Of the list `values` that is used: that of the units which win.
+        The part of the list `values` that is used: the share of units that win.
     """
     factors = {"theta": 2, "omega": 2, "values": share}
     arrays = {name: a for name, a in arguments.items() if getattr(a, "ndim", 0)}
@@ -46,10 +46,7 @@ def moved_bytes(arguments, share):
 
 
 def kernel_times(stack, share, bandwidth):
-    """Time, bytes and floor of every kernel of a step.
-
-    Each launch is repeated in place; what the updates do to the parameters is no matter.
-    """
+    """Time, bytes and floor of every kernel of a step; the parameters end up meaningless."""
     plain, found = launcher.launch, {}
 
     def launch(sources, kernel, template, grid, arguments, *rest, **named):
@@ -101,10 +98,7 @@ def report_kernels(kernels, row, say):
     say(
         f"\n{row['cell']}, {row['runs_together']} runs: kernels of a step of "
         f"{row['step_ms']:.3f} ms\n"
-        f"{'kernel':22s} {'calls':>5s} {'ms':>8s} {'GB/s':>7s} {'floor ms':>9s} {'ratio':>6s}"
+        f"{'kernel':22s} calls       ms    GB/s  floor ms  ratio"
     )
     for kernel in kernels:
-        say(
-            f"{kernel['kernel']:22s} {kernel['launches']:5d} {kernel['ms']:8.4f} "
-            f"{kernel['gb_per_second']:7.0f} {kernel['floor_ms']:9.4f} {kernel['ratio']:6.1f}"
-        )
+        say(KERNEL.format(**kernel))
