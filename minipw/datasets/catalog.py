@@ -1,7 +1,6 @@
-"""Data sets: find the files or download them, check them, read them.
+"""Data sets by name: find the files or download them, check them, read them.
 
-Every check ends in an InputError of one line. Where files are looked for, and
-where a download lands, is in data/README.md.
+data/README.md says where files are looked for, and where a download lands.
 """
 
 import os
@@ -17,7 +16,7 @@ from minipw.datasets.image_files import CIFAR_BATCHES, IDX_FILES
 from minipw.datasets.reading import require
 
 PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-CHECKOUT = os.path.dirname(PACKAGE)  # of an installed package: a folder without pyproject.toml
+CHECKOUT = os.path.dirname(PACKAGE)  # without pyproject.toml where the package is installed
 HOME_DATA, BUNDLED = "data", os.path.join(PACKAGE, "data", "mnist-5k")
 if os.path.isfile(os.path.join(CHECKOUT, "pyproject.toml")):
     HOME_DATA = os.path.join(CHECKOUT, "data")
@@ -25,7 +24,7 @@ if os.path.isfile(os.path.join(CHECKOUT, "pyproject.toml")):
 
 ARCHIVE = "cifar-10-binary.tar.gz"
 
-# Of the uncompressed IDX files in the order of IDX_FILES, and of the archive itself.
+# Of the uncompressed IDX files in the order of IDX_FILES, and of the archive as it is.
 SHA256 = {
     "mnist": (
         "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
@@ -77,60 +76,34 @@ def to_stderr(line):
     print(line, file=sys.stderr)
 
 
-def read_idx_set(name, folder, note=""):
+def idx_dataset(name, folder, note=""):
     """Dataset of the four IDX files in a folder, which must be the published ones."""
-    (x_train, y_train, x_test, y_test), digests = image_files.read_idx_set(folder)
+    arrays, digests = image_files.read_idx_set(folder)
     for (path, digest), published in zip(digests.items(), SHA256[name], strict=True):
         require(digest == published, path, f"is not the published file of {name} (SHA-256 differs)")
-    return Dataset(
-        name,
-        x_train[..., None],
-        y_train.astype(np.int64),
-        x_test[..., None],
-        y_test.astype(np.int64),
-        10,
-        *PIXELS[name],
-        note,
-    )
+    return Dataset(name, *arrays, 10, *PIXELS[name], note)
 
 
-def read_cifar(path, say):
+def cifar_dataset(path, say):
     """Dataset of the binary CIFAR-10 batches in a folder or in the archive."""
-    train, (x_test, y_test) = image_files.read_cifar(path)
-    x, y = (np.concatenate(arrays) for arrays in zip(*train, strict=True))
-    note = ""
-    if len(train) < 5:
-        note = f"cifar-10: {len(train)} of 5 training batches found, training on {len(y):,} images"
+    count, *arrays = image_files.read_cifar(path)
+    note = digest = ""
+    if count < 5:
+        x, y = arrays[:2]
+        note = f"cifar-10: {count} of 5 training batches found, training on {len(y):,} images"
+        digest = content_digest(x, y.astype(np.uint8))  # stored results are found by it
         say(note)
-    return Dataset(
-        "cifar-10",
-        np.ascontiguousarray(x),
-        y.astype(np.int64),
-        np.ascontiguousarray(x_test),
-        y_test.astype(np.int64),
-        10,
-        *PIXELS["cifar-10"],
-        note,
-        content_digest(x, y) if note else "",
-    )
+    return Dataset("cifar-10", *arrays, 10, *PIXELS["cifar-10"], note, digest)
 
 
-def missing(name, folder):
-    """Names of the files, as downloaded, that a folder lacks, and their SHA-256."""
+def missing_files(name, folder):
+    """The files that a folder lacks: dict of str to str, from name to SHA-256 as published."""
     files = (ARCHIVE,) if name == "cifar-10" else [file + ".gz" for file in IDX_FILES]
-    pairs = zip(files, SHA256[name], strict=True)
     return {
         file: digest
-        for file, digest in pairs
+        for file, digest in zip(files, SHA256[name], strict=True)
         if not image_files.locate(folder, file.removesuffix(".gz"))
     }
-
-
-def fetch_missing(name, directories, seconds):
-    """Download what is missing to the first writable directory, and return that directory."""
-    with writable_folder([os.path.join(path, name) for path in directories]) as folder:
-        fetch(missing(name, folder), MIRRORS[name], folder, seconds)
-    return os.path.dirname(folder)
 
 
 def find(name, directory, say):
@@ -138,33 +111,21 @@ def find(name, directory, say):
     for layout in LAYOUTS[name]:
         folder = os.path.normpath(os.path.join(directory, layout))
         if name == "cifar-10":
-            for path in (
-                os.path.join(folder, "cifar-10-batches-bin"),
-                folder,
-                os.path.join(folder, ARCHIVE),
-            ):
+            for place in ("cifar-10-batches-bin", "", ARCHIVE):
+                path = os.path.join(folder, place)
                 batches = (os.path.join(path, batch) for batch in CIFAR_BATCHES)
                 if os.path.isfile(path) or any(map(os.path.isfile, batches)):
-                    return read_cifar(path, say)
-        elif not missing(name, folder):
+                    return cifar_dataset(path, say)
+        elif not missing_files(name, folder):
             try:
-                return read_idx_set(name, folder)
+                return idx_dataset(name, folder)
             except InputError:  # files without a folder of their own may be another data set's
                 if layout != ".":
                     raise
     return None
 
 
-def load(
-    name,
-    data_dir=None,
-    named=True,
-    download=True,
-    time_limit=15.0,
-    say=to_stderr,
-    label=None,
-    raw=False,
-):
+def load(name, data_dir=None, named=True, download=True, say=to_stderr, label=None, raw=False):
     """Find, or else download, a data set.
 
     Parameters
@@ -173,9 +134,9 @@ def load(
     data_dir : looked in before $MINIPW_DATA and data/; the first writable one takes downloads
     named : if False, the bundled mnist-5k may stand in for an mnist that cannot be had
     download : bool
-    time_limit : seconds to spend on mirrors that do not deliver, all files together
     say : function of one line of text, for what the user should know
-    label, raw : of a .csv file, as in `user_files.load`
+    label : the column of the classes of a .csv file
+    raw : samples of one's own file as they are, in float64, for a learner that standardizes
 
     Returns
     -------
@@ -183,41 +144,39 @@ def load(
 
     Raises
     ------
-    InputError : a file cannot be used, or none can be had
+    InputError
+        When a file cannot be used, or none can be had.
     """
-    if os.fspath(name).lower().endswith(user_files.ENDINGS):
-        return user_files.load(name, label, raw)
+    path = os.fspath(name).lower()
+    if path.endswith(".csv"):
+        require(label is not None, name, "has a column of classes", "name it with --label COLUMN")
+        return user_files.from_csv(name, label, raw)
     require(label is None, name, "--label is for .csv files", "leave it out")
+    if path.endswith(".npz"):
+        return user_files.from_npz(name, raw)
     if name == "mnist-5k":
-        return read_idx_set(name, BUNDLED)
-    require(
-        name in LAYOUTS,
-        name,
-        "is no data set",
-        f"choose {', '.join(SHA256)} or a .npz or .csv file",
-    )
+        return idx_dataset(name, BUNDLED)
+    choices = f"choose {', '.join(SHA256)} or a .npz or .csv file"
+    require(name in LAYOUTS, name, "is no data set", choices)
     candidates = (data_dir, os.environ.get("MINIPW_DATA"), HOME_DATA)
     directories = [os.path.expanduser(path) for path in candidates if path]
     for path in directories:
-        require(
-            os.path.isdir(path) or not os.path.exists(path),
-            path,
-            "is not a folder",
-            "give a folder with --data-dir or MINIPW_DATA",
-        )
+        is_folder = os.path.isdir(path) or not os.path.exists(path)
+        require(is_folder, path, "is not a folder", "give a folder with --data-dir or MINIPW_DATA")
     for path in directories:
         if dataset := find(name, path, say):
             return dataset
     try:
         if not download:
             raise InputError("downloading is off")
-        path = fetch_missing(name, directories, time_limit)
+        with writable_folder([os.path.join(path, name) for path in directories]) as folder:
+            fetch(missing_files(name, folder), MIRRORS[name], folder)
     except InputError as error:
         fault = f"{name} is not in {', '.join(directories)} and cannot be downloaded: {error}"
     else:
-        return find(name, path, say)
+        return find(name, os.path.dirname(folder), say)
     target = os.path.join(directories[0], name)
     if named or name != "mnist":
-        raise InputError(f"{fault}; put {', '.join(missing(name, target))} in {target}")
+        raise InputError(f"{fault}; put {', '.join(missing_files(name, target))} in {target}")
     say(f"warning: {fault}; training on the bundled 5,000 images of mnist-5k instead")
-    return read_idx_set("mnist-5k", BUNDLED, "the 5,000 bundled images stand in for MNIST")
+    return idx_dataset("mnist-5k", BUNDLED, "the 5,000 bundled images stand in for MNIST")

@@ -5,8 +5,6 @@ import gzip
 import hashlib
 import os
 import tempfile
-import threading
-import time
 import zlib
 
 from minipw import InputError
@@ -14,51 +12,36 @@ from minipw.progress import progress_bar
 
 BLOCK = 1 << 16
 STALL = 5.0
-"""Seconds without a byte after which a running download fails."""
+"""Seconds without a byte after which a connection or a transfer fails."""
 
 
 class Unavailable(Exception):
     """A mirror does not deliver a file; the text is the reason."""
 
 
-def connect(url, seconds):
-    """Response and first block of a URL, at most `seconds` later, else Unavailable."""
-    from urllib import request
+def connect(url):
+    """The open response of a URL, else Unavailable."""
+    from urllib import error, request  # imported late: few commands download
 
-    reply = []  # the first entry counts: the thread's, or the one that gives up
-
-    def ask():
-        response = None
-        try:
-            if not url.startswith(("http://", "https://")):
-                raise ValueError("not http or https")
-            query = request.Request(url, headers={"User-Agent": "minipw"})
-            response = request.urlopen(query, timeout=STALL)
-            reply.append((response, response.read1(BLOCK)))
-            if reply[0][0] is not response:
-                response.close()
-        except Exception as error:  # whatever it is, it is this mirror's reason
-            reason = error if hasattr(error, "code") else getattr(error, "reason", error)
-            reply.append((None, str(reason) or type(error).__name__))
-            if hasattr(response or error, "close"):  # an HTTPError is an open response
-                (response or error).close()
-
-    thread = threading.Thread(target=ask, daemon=True)  # name resolution obeys no timeout
-    thread.start()
-    thread.join(max(seconds, 0))
-    reply.append((None, "no answer in time"))
-    response, block = reply[0]
-    if response is None:
-        raise Unavailable(block)
-    return response, block
+    try:
+        if not url.startswith(("http://", "https://")):
+            raise ValueError("not http or https")
+        return request.urlopen(
+            request.Request(url, headers={"User-Agent": "minipw"}), timeout=STALL
+        )
+    except error.HTTPError as refusal:  # which is an open response, too
+        refusal.close()
+        raise Unavailable(str(refusal)) from None
+    except Exception as fault:  # of any type, it is this mirror's reason
+        raise Unavailable(getattr(fault, "reason", fault) or type(fault).__name__) from None
 
 
-def transfer(response, block, path, digest):
+def transfer(response, path, digest):
     """Write a response to `path`, which appears only when it is whole and right.
 
     Parameters
     ----------
-    response, block : from `connect`
+    response : from `connect`
     path : str
     digest : str
         SHA-256 of a .tar.gz as it is, of any other file without its gzip packing.
@@ -71,14 +54,16 @@ def transfer(response, block, path, digest):
     bar = progress_bar(total, "B", desc=os.path.basename(path), unit_scale=True)
     try:
         with response, bar, open(partial, "wb") as file:
-            while block:
-                file.write(block)
-                bar.update(len(block))
-                got += len(block)
+            while True:
                 try:
                     block = response.read1(BLOCK)
                 except (OSError, HTTPException) as error:
                     raise Unavailable(f"stopped after {got:,} bytes: {error}") from None
+                if not block:
+                    break
+                file.write(block)
+                bar.update(len(block))
+                got += len(block)
             file.flush()
             os.fsync(file.fileno())
         if total is not None and got != total:
@@ -101,12 +86,12 @@ def transfer(response, block, path, digest):
 
 @contextlib.contextmanager
 def writable_folder(folders):
-    """The first folder that can be written; those made on the way go again if left empty.
+    """The first folder that can be written. Folders made on the way are removed if left empty.
 
     Raises
     ------
     InputError
-        When none can be.
+        When none can be written.
     """
     refused, made = [], []
     try:
@@ -126,13 +111,15 @@ def writable_folder(folders):
             return
         raise InputError(f"no folder to download to can be written: {', '.join(refused)}")
     finally:
-        for path in made:  # empty ones alone can be removed
-            with contextlib.suppress(OSError):
+        for path in made:
+            with contextlib.suppress(OSError):  # it is not empty
                 os.rmdir(path)
 
 
-def fetch(files, mirrors, folder, seconds):
+def fetch(files, mirrors, folder):
     """Download files to a folder, each from the first mirror that delivers it.
+
+    A mirror that failed is asked last for the files after that.
 
     Parameters
     ----------
@@ -141,25 +128,22 @@ def fetch(files, mirrors, folder, seconds):
     mirrors : sequence of str
         Addresses that end in a slash.
     folder : str
-    seconds : float
-        Bounds the time spent on mirrors that do not deliver, all files together, but
-        for a stall of `STALL` at the end; a transfer that goes on may last.
 
     Raises
     ------
     InputError
         When no mirror delivers a file, or the folder cannot be written.
     """
+    mirrors = list(mirrors)
     for file, digest in files.items():
         reasons = []
-        for rest, mirror in zip(range(len(mirrors), 0, -1), mirrors, strict=True):
-            started = time.monotonic()
+        for mirror in mirrors.copy():
             try:
-                response, block = connect(mirror + file, seconds / rest)
-                transfer(response, block, os.path.join(folder, file), digest)
+                transfer(connect(mirror + file), os.path.join(folder, file), digest)
                 break
             except Unavailable as error:
-                seconds -= time.monotonic() - started
+                mirrors.remove(mirror)
+                mirrors.append(mirror)
                 reasons.append(f"{mirror.split('/')[2]}: {error}")
             except OSError as error:
                 raise InputError(f"{folder} cannot be written: {error.strerror}") from None

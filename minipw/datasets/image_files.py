@@ -1,7 +1,4 @@
-"""The published image formats: IDX and CIFAR-10 records.
-
-Every check ends in an InputError of one line.
-"""
+"""The published image formats: IDX and CIFAR-10 records."""
 
 import gzip
 import hashlib
@@ -58,20 +55,20 @@ def read_idx_set(folder):
 
     Returns
     -------
-    arrays : list of uint8 ndarray
-        In the order of IDX_FILES: (N, 28, 28), (N,), (M, 28, 28) and (M,).
+    arrays : list of ndarray, in the order of IDX_FILES
+        uint8 images (N, 28, 28, 1), int64 labels (N,), and M of both to test on.
     digests : dict of str to str
         From the path of each file to its uncompressed SHA-256.
     """
-    arrays, digests = {}, {}
-    for file in IDX_FILES:
-        path = locate(folder, file) or os.path.join(folder, file)
-        arrays[path], digests[path] = read_idx(path, (28, 28) if "images" in file else ())
-    (_, x_train), (train, y_train), (_, x_test), (test, y_test) = arrays.items()
-    for path, x, y in ((train, x_train, y_train), (test, x_test, y_test)):
-        require(len(x) == len(y), path, f"{len(y):,} labels beside {len(x):,} images")
-        check_labels(path, y)
-    return list(arrays.values()), digests
+    arrays, digests = [], {}
+    for images, labels in (IDX_FILES[:2], IDX_FILES[2:]):
+        paths = [locate(folder, file) or os.path.join(folder, file) for file in (images, labels)]
+        x, digests[paths[0]] = read_idx(paths[0], (28, 28))
+        y, digests[paths[1]] = read_idx(paths[1], ())
+        require(len(x) == len(y), paths[1], f"{len(y):,} labels beside {len(x):,} images")
+        check_labels(paths[1], y)
+        arrays += [x[..., None], y.astype(np.int64)]
+    return arrays, digests
 
 
 def cifar_batch(where, data):
@@ -88,8 +85,9 @@ def read_cifar(path):
 
     Returns
     -------
-    train : list of (images, labels), one a training batch that is there
-    test : (images, labels)
+    count : int, of training batches that are there
+    x_train, y_train, x_test, y_test : ndarray
+        uint8 images (N, 32, 32, 3), int64 labels (N,), and M of both to test on.
     """
     found = {}
     if os.path.isdir(path):
@@ -109,4 +107,6 @@ def read_cifar(path):
     *train, test = (found.get(batch) for batch in CIFAR_BATCHES)
     train = [batch for batch in train if batch]
     require(train and test, path, "lacks test_batch.bin or every data_batch_N.bin", "add them")
-    return train, test
+    x, y = (np.ascontiguousarray(np.concatenate(parts)) for parts in zip(*train, strict=True))
+    x_test, y_test = map(np.ascontiguousarray, test)
+    return len(train), x, y.astype(np.int64), x_test, y_test.astype(np.int64)

@@ -7,93 +7,113 @@ import zipfile
 
 import numpy as np
 
-from minipw import InputError
-from minipw.datasets import user_files
 from minipw.datasets.dataset import Dataset, content_digest, pixel_statistics
 from minipw.datasets.reading import NUMBERS, SAVE, reading, require
 
-ENDINGS = (".npz", ".csv")
+ARRAYS = ("x_train", "y_train", "x_test", "y_test")
 TEST_EVERY = 5
-"""Of a .csv file every fifth sample of each class is for testing."""
+"""Every fifth sample of a class of a .csv file is for testing."""
 CONSTANT = 1e-12
-"""A column is taken as constant up to this deviation, as a share of its mean: rounding."""
-
-
-def load(path, label=None, raw=False):
-    """Dataset of a file.
-
-    Parameters
-    ----------
-    path : str
-        Ends in .npz or .csv.
-    label : str or None
-        The column of a .csv file that holds the classes.
-    raw : bool
-        Features as float64, as they are, for a learner that standardizes.
-
-    Raises
-    ------
-    InputError
-    """
-    if os.fspath(path).lower().endswith(".csv"):
-        if label is None:
-            raise InputError(f"{path}: which column holds the classes? give --label COLUMN")
-        return from_csv(path, label, raw)
-    if label is not None:
-        raise InputError(f"{path}: --label is for .csv files: leave it out")
-    return from_npz(path, raw)
+"""A column is constant when it deviates by no more than this share of its mean: rounding."""
 
 
 def from_npz(path, raw=False):
     """Dataset of a .npz file with x_train, y_train, x_test and y_test.
 
     With task_train and task_test, numbers from 0, the tasks of `--exp split` are those.
+
+    Parameters
+    ----------
+    path : str
+    raw : bool
+        Samples that are not pixels as float64, for a learner that standardizes; else float32.
     """
-    *arrays, tasks = user_files.read_npz(path, np.float64 if raw else np.float32)
-    tasks_train, tasks_test = tasks
-    x_train, y_train, _, y_test = arrays
-    mean, std = (0.0,), (1.0,)
-    if x_train.dtype == np.uint8:
-        mean, std = pixel_statistics(x_train)
-    classes = int(max(y_train.max(), y_test.max())) + 1
-    content = [*arrays, *(numbers for numbers in tasks if numbers is not None)]
+    path, arrays = os.fspath(path), {}
+    with reading(path), open(path, "rb") as file:
+        require(zipfile.is_zipfile(file), path, "is not a whole .npz file", SAVE)
+        file.seek(0)
+        with np.load(file, allow_pickle=False) as archive:
+            tasks = [key for key in ("task_train", "task_test") if key in archive]
+            for key in (*ARRAYS, *tasks):
+                require(key in archive, path, f"{key} is missing", SAVE)
+                with reading(f"{path}: {key}"):
+                    arrays[key] = np.asarray(archive[key])
+    require(len(tasks) != 1, path, f"has {', '.join(tasks)} alone", "save task_train and task_test")
+    for part in ("train", "test"):
+        key = f"x_{part}"
+        x = arrays[key] = check_samples(f"{path}: {key}", arrays[key], "f8" if raw else "f4")
+        for key in (f"y_{part}", f"task_{part}"):
+            if key in arrays:
+                arrays[key] = check_labels(f"{path}: {key}", arrays[key], len(x))
+    x_train, y_train, x_test, y_test = (arrays[key] for key in ARRAYS)
+    alike = x_train.shape[1:] == x_test.shape[1:] and x_train.dtype == x_test.dtype
+    train, test = (f"{x.shape[1:]} {x.dtype}" for x in (x_train, x_test))
+    require(alike, f"{path}: x_test", f"samples {test} where x_train has {train}", SAVE)
+    pixels = x_train.dtype == np.uint8
     return Dataset(
-        os.fspath(path),
-        *arrays,
-        classes,
-        mean,
-        std,
-        digest=content_digest(*content),
-        tasks_train=tasks_train,
-        tasks_test=tasks_test,
+        path,
+        *(x_train, y_train, x_test, y_test),
+        int(max(y_train.max(), y_test.max())) + 1,
+        *(pixel_statistics(x_train) if pixels else ((0.0,), (1.0,))),
+        digest=content_digest(*arrays.values()),
+        tasks_train=arrays.get("task_train"),
+        tasks_test=arrays.get("task_test"),
     )
+
+
+def check_samples(where, x, dtype):
+    """Samples of a .npz file: pixels are left as uint8, other numbers become `dtype`."""
+    require(x.dtype.kind in "biuf", where, f"holds {x.dtype}, not numbers", SAVE)
+    shapes = "give (N, D), (N, height, width) or (N, height, width, channels)"
+    require(x.ndim in (2, 3, 4), where, f"has shape {x.shape}", shapes)
+    require(x.size, where, "is empty", SAVE)
+    if x.dtype != np.uint8:
+        with np.errstate(over="ignore"):
+            finite = np.isfinite(x.astype(np.float32))
+        place = np.unravel_index(int(finite.argmin()), x.shape)
+        fault = f"{x[place]} at {[*map(int, place)]} is not finite in float32"
+        require(finite.all(), where, fault, "remove such values")
+        x = x.astype(dtype)
+    return x[..., None] if x.ndim == 3 else x
+
+
+def check_labels(where, y, count):
+    """Labels of a .npz file as int64."""
+    require(y.dtype.kind in "biuf", where, f"holds {y.dtype}, not numbers", NUMBERS)
+    require(y.shape == (count,), where, f"has shape {y.shape} for {count} samples", SAVE)
+    whole = np.isfinite(y).all() and (y == np.floor(y)).all()
+    right = whole and y.min() >= 0 and y.max() < 1 << 20
+    require(right, where, f"holds {y.min()} to {y.max()}, not class numbers", NUMBERS)
+    return y.astype(np.int64)
 
 
 def from_csv(path, label, raw=False):
     """Dataset of a .csv file: its own order, every fifth sample of a class for testing.
 
-    Features are standardized by the mean and standard deviation of the training part,
-    unless `raw`; then a class may also be too small to be tested. Classes are numbered in
-    the order of their names, of numbers if they all are.
+    Features are standardized by the mean and standard deviation of the training part.
+    Classes are numbered in the order of their names, of numbers if they all are.
+
+    Parameters
+    ----------
+    path : str
+    label : str
+        The column of the classes.
+    raw : bool
+        Features as they are, in float64; a class may then be too small to be tested.
     """
-    x, texts, columns = user_files.read_csv(path, label)
+    x, texts, columns = read_csv(path, label)
     names = sorted(sorted(set(texts)), key=class_order(texts))  # names of equal numbers by text
     number = {name: n for n, name in enumerate(names)}
     y = np.array([number[text] for text in texts])
     test = np.zeros(len(y), bool)
     for n, name in enumerate(names):
         rows = np.flatnonzero(y == n)
-        if rows.size < TEST_EVERY and not raw:
-            raise InputError(
-                f"{path}: class {name!r} has {rows.size} samples; give at least {TEST_EVERY}, "
-                "one of which is for testing"
-            )
+        fault = f"class {name!r} has {rows.size} samples"
+        advice = f"give at least {TEST_EVERY}, one of which is for testing"
+        require(raw or rows.size >= TEST_EVERY, path, fault, advice)
         test[rows[TEST_EVERY - 1 :: TEST_EVERY]] = True
-    if not test.any():
-        raise InputError(
-            f"{path}: no class has {TEST_EVERY} samples, one of which would be for testing; "
-            "give more"
-        )
+    fault = f"no class has {TEST_EVERY} samples, one of which would be for testing"
+    require(test.any(), path, fault, "give more")
     if not raw:
         mean, std = x[~test].mean(0), x[~test].std(0)
         std[std <= CONSTANT * np.abs(mean)] = 1
@@ -119,76 +139,6 @@ def class_order(texts):
     return values.get if all(map(np.isfinite, values.values())) else str
 
 
-def npz_samples(where, x, dtype):
-    """Samples of an array of a .npz: uint8 is pixels, anything else of `dtype`."""
-    require(x.dtype.kind in "biuf", where, f"holds {x.dtype}, not numbers", SAVE)
-    shapes = "give (N, D), (N, height, width) or (N, height, width, channels)"
-    require(x.ndim in (2, 3, 4), where, f"has shape {x.shape}", shapes)
-    require(x.size, where, "is empty", SAVE)
-    if x.dtype != np.uint8:
-        with np.errstate(over="ignore"):
-            finite = np.isfinite(x.astype(np.float32))
-        place = np.unravel_index(int(finite.argmin()), x.shape)
-        fault = f"{x[place]} at {[*map(int, place)]} is not finite in float32"
-        require(finite.all(), where, fault, "remove such values")
-        x = x.astype(dtype)
-    return x[..., None] if x.ndim == 3 else x
-
-
-def npz_labels(where, y, count):
-    """Labels of an array of a .npz, int64."""
-    require(y.dtype.kind in "biuf", where, f"holds {y.dtype}, not numbers", NUMBERS)
-    require(y.shape == (count,), where, f"has shape {y.shape} for {count} samples", SAVE)
-    whole = np.isfinite(y).all() and (y == np.floor(y)).all()
-    fault = f"holds {y.min()} to {y.max()}, not class numbers"
-    right = whole and y.min() >= 0 and y.max() < 1 << 20
-    require(right, where, fault, NUMBERS)
-    return y.astype(np.int64)
-
-
-def read_npz(path, dtype=np.float32):
-    """Arrays of a .npz file.
-
-    Parameters
-    ----------
-    path : str
-    dtype : float32 or float64, of samples that are no pixels
-
-    Returns
-    -------
-    x_train, y_train, x_test, y_test : ndarray
-    tasks : two int64 ndarray of shape (N,) and (M,), or (None, None)
-        task_train and task_test, where the file has them.
-    """
-    path, arrays = os.fspath(path), {}
-    with reading(path), open(path, "rb") as file:
-        require(zipfile.is_zipfile(file), path, "is not a whole .npz file", SAVE)
-        file.seek(0)
-        with np.load(file, allow_pickle=False) as archive:
-            tasks = [key for key in ("task_train", "task_test") if key in archive]
-            for key in ("x_train", "y_train", "x_test", "y_test", *tasks):
-                require(key in archive, path, f"{key} is missing", SAVE)
-                with reading(f"{path}: {key}"):
-                    arrays[key] = np.asarray(archive[key])
-    x_train, x_test = (
-        npz_samples(f"{path}: {key}", arrays[key], dtype) for key in ("x_train", "x_test")
-    )
-    fault = (
-        f"samples {x_test.shape[1:]} {x_test.dtype} where x_train has "
-        f"{x_train.shape[1:]} {x_train.dtype}"
-    )
-    alike = x_train.shape[1:] == x_test.shape[1:] and x_train.dtype == x_test.dtype
-    require(alike, f"{path}: x_test", fault, SAVE)
-    y_train = npz_labels(f"{path}: y_train", arrays["y_train"], len(x_train))
-    y_test = npz_labels(f"{path}: y_test", arrays["y_test"], len(x_test))
-    if not tasks:
-        return x_train, y_train, x_test, y_test, (None, None)
-    require(len(tasks) == 2, path, f"has {tasks[0]} alone", "save task_train and task_test")
-    train = npz_labels(f"{path}: task_train", arrays["task_train"], len(x_train))
-    test = npz_labels(f"{path}: task_test", arrays["task_test"], len(x_test))
-    return x_train, y_train, x_test, y_test, (train, test)
-
-
 def read_csv(path, label):
     """Features and classes of a .csv file with a header line.
 
@@ -211,7 +161,7 @@ def read_csv(path, label):
         headers = {
             d: [name.strip() for name in next(csv.reader([first], delimiter=d))] for d in ",;\t"
         }
-        # The one that gives the label's column, and of several the one with most columns.
+        # The delimiter that gives a column `label`; of several, the one with most columns.
         delimiter = max(headers, key=lambda d: (label in headers[d], len(headers[d])))
         file.seek(0)
         lines = csv.reader(file, delimiter=delimiter)
@@ -227,26 +177,25 @@ def read_csv(path, label):
                 continue
             where = f"{path}, line {lines.line_num}"
             fault = f"has {len(line)} values, not {len(header)}"
-            require(len(line) == len(header), where, fault, "mend the line")
+            require(len(line) == len(header), where, fault, "correct the line")
             classes.append(" ".join(line.pop(column).split()))
             require(classes[-1], where, "has no label", "fill it in or remove the line")
-            rows.append(csv_numbers(where, line, features))
+            rows.append(check_numbers(where, line, features))
     require(rows, path, "holds no samples", "add lines under the header")
     return np.array(rows), classes, features
 
 
-def csv_numbers(where, line, names):
-    """The float64 values of a line, shape (D,), each finite in float32."""
+def check_numbers(where, line, names):
+    """The float64 values of a line of a .csv file, shape (D,), each finite in float32."""
     try:
         values = np.array(line, np.float64)
     except ValueError:
         values = np.array([number_or_nan(text) for text in line])
     with np.errstate(over="ignore"):
         finite = np.isfinite(values.astype(np.float32))
-    if not finite.all():
-        n = int(np.argmin(finite))
-        fault = f"{line[n]!r} in column {names[n]!r} is no number, or too large"
-        require(False, where, fault, "write numbers below 3e38 alone, and no empty fields")
+    n = int(finite.argmin())
+    fault = f"{line[n]!r} in column {names[n]!r} is no number, or too large"
+    require(finite.all(), where, fault, "write only numbers below 3e38, and no empty fields")
     return values
 
 

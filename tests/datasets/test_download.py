@@ -6,9 +6,7 @@ import io
 import os
 import socket
 import threading
-import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from urllib import request
 
 import pytest
 from data_files import (
@@ -60,10 +58,9 @@ class Handler(BaseHTTPRequestHandler):
             self.send_header("Location", f"/good/{name}")
             self.end_headers()
             return
-        if behaviour in ("silent", "late"):
+        if behaviour == "silent":
             self.server.release.wait(20)
-            if behaviour == "silent":
-                return
+            return
         if behaviour == "corrupt":
             body = body[:-20] + bytes(20)
         if behaviour == "other":
@@ -103,7 +100,7 @@ def mirrors(server, monkeypatch):
 
 
 def fetch(tmp_path, name="mnist", **kwargs):
-    return datasets.load(name, tmp_path / "new" / "data", **{"time_limit": 10, **kwargs})
+    return datasets.load(name, tmp_path / "new" / "data", **kwargs)
 
 
 @pytest.mark.parametrize("behaviour", ["good", "moved", "unmeasured"])
@@ -139,7 +136,7 @@ def test_second_mirror(tmp_path, server, mirrors, bad):
     mirrors(bad, "good")
     assert fetch(tmp_path).x_test.shape == (10, 28, 28, 1)
     assert leftovers(tmp_path) == sorted(f"new/data/mnist/{name}.gz" for name in FILES)
-    assert len(server.asked) == 8
+    assert len(server.asked) == 5  # the bad one once
 
 
 @pytest.mark.parametrize(
@@ -159,38 +156,18 @@ def test_all_mirrors_bad(tmp_path, mirrors, bad, reason):
     assert not list(tmp_path.iterdir())
 
 
-def test_silent_mirrors_are_given_up_in_time(tmp_path, mirrors):
+def test_silent_mirrors_are_given_up(tmp_path, server, mirrors, monkeypatch):
+    monkeypatch.setattr(download, "STALL", 0.1)
     mirrors("silent", "silent")
-    started = time.monotonic()
-    assert error(fetch, tmp_path, time_limit=1).count("no answer in time") == 2
-    assert 0.9 < time.monotonic() - started < 2
-    assert not list(tmp_path.iterdir())
+    assert error(fetch, tmp_path).count("timed out") == 2
+    assert len(server.asked) == 2 and not list(tmp_path.iterdir())
 
 
-def test_silent_mirror_leaves_time_for_the_next(tmp_path, server, mirrors):
-    mirrors("silent", "good")  # each file waits for half of what is left: 1, 1/2, 1/4, 1/8 s
-    started = time.monotonic()
-    assert fetch(tmp_path, time_limit=2).x_train.shape == (12, 28, 28, 1)
-    assert 1.8 < time.monotonic() - started < 4
-    assert [behaviour for behaviour, _ in server.asked] == ["silent", "good"] * 4
-
-
-def test_late_answer_is_closed(tmp_path, server, mirrors, monkeypatch):
-    opened, urlopen = [], request.urlopen
-
-    def remember(*args, **kwargs):
-        opened.append(urlopen(*args, **kwargs))
-        return opened[-1]
-
-    mirrors("late")
-    monkeypatch.setattr(request, "urlopen", remember)
-    assert "no answer in time" in error(fetch, tmp_path, time_limit=0.2)
-    assert not opened
-    server.release.set()
-    deadline = time.monotonic() + 5
-    while time.monotonic() < deadline and not (opened and opened[0].closed):
-        time.sleep(0.01)
-    assert opened[0].closed and not list(tmp_path.iterdir())
+def test_a_mirror_that_failed_is_asked_last(tmp_path, server, mirrors, monkeypatch):
+    monkeypatch.setattr(download, "STALL", 0.1)
+    mirrors("silent", "good")
+    assert fetch(tmp_path).x_train.shape == (12, 28, 28, 1)
+    assert [behaviour for behaviour, _ in server.asked] == ["silent", *["good"] * 4]
 
 
 def test_refused_connection(tmp_path, monkeypatch):
@@ -215,25 +192,10 @@ def test_progress_bar_is_on_standard_error(tmp_path, mirrors, monkeypatch, capsy
 
 
 def test_stalled_download_fails(tmp_path, mirrors, monkeypatch):
-    monkeypatch.setattr(download, "STALL", 0.3)
+    monkeypatch.setattr(download, "STALL", 0.1)
     mirrors("stalled")
     assert "stopped after 20 bytes" in error(fetch, tmp_path)
     assert not list(tmp_path.iterdir())
-
-
-def test_name_resolution_that_hangs(tmp_path, mirrors, monkeypatch):
-    release = threading.Event()
-
-    def hang(*args, **kwargs):
-        release.wait(20)
-        raise OSError("resolved too late")
-
-    mirrors("good")
-    monkeypatch.setattr("socket.getaddrinfo", hang)
-    started = time.monotonic()
-    assert "no answer in time" in error(fetch, tmp_path, time_limit=0.3)
-    release.set()
-    assert time.monotonic() - started < 2
 
 
 @pytest.mark.parametrize("scheme", ["file", "ftp"])

@@ -237,7 +237,7 @@ READERS = {
     "idx": (read_images, idx(images(1))),
     "idx.gz": (read_images, gzip.compress(idx(images(1)))),
     "tar.gz": (read_batches, tar_gz(TWO_BATCHES)),
-    "npz": (user_files.read_npz, npz_bytes()),
+    "npz": (user_files.from_npz, npz_bytes()),
 }
 
 

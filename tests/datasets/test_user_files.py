@@ -127,13 +127,13 @@ def test_very_large_class_numbers_are_refused_at_once(command, tmp_path):
     x = np.zeros((8, 4), np.float32)
     np.savez(tmp_path / "d.npz", x_train=x, y_train=labels, x_test=x, y_test=labels)
     flags = ("--exp", "split", "--dataset", tmp_path / "d.npz", "--head", "fc", "--batch-size", 1)
-    status, _, err = command(*flags, "--backbone", "mlp-30-1")
+    status, _, err = command(*flags, "--backbone", "mlp-3-1", "--density", 0.7)
     assert status == 2 and "number the classes without gaps" in err
 
 
 def test_label_belongs_to_csv(csv_file, tmp_path):
     path = csv_file("x,y", "1,a")
-    assert "give --label COLUMN" in error(load, path)
+    assert "--label COLUMN" in error(load, path)
     assert "--label is for .csv files" in error(lambda p: load(p, label="y"), npz(tmp_path))
 
 
@@ -163,7 +163,7 @@ def test_a_csv_on_the_command_line(command, wine):
     assert sorted(record["tasks"]) == ["classes red", "classes rosé", "classes white"]
     assert record["settings"]["label"] == "kind" and record["steps"] == 3 * 16 // 4
     status, out, err = command("--exp", "split", "--dataset", wine, *SMALL)
-    assert (status, out) == (2, "") and "give --label COLUMN" in err
+    assert (status, out) == (2, "") and "--label COLUMN" in err
 
 
 def test_settings_of_a_csv_are_searched_in_other_processes(command, wine, tmp_path):
