@@ -6,7 +6,8 @@ import reference
 
 from minipw.backend.arrays import BLOCK
 from minipw.backend.sparse_gradient import Columns
-from minipw.rules import Rule, update, zero_importance
+from minipw.backend.threads import THREADS
+from minipw.rules import STEPS, Rule, update, zero_importance
 
 # A handful of float64 operations a step, five steps.
 ROUNDING = {"rtol": 1e-13, "atol": 1e-15}
@@ -80,14 +81,17 @@ def test_smas_takes_importance_from_the_second_gradient():
     np.testing.assert_allclose(theta, -0.3 * (1 - 5e-7), rtol=1e-12)
 
 
-def test_large_steps_are_worked_off_in_blocks(rule, rng):
+@pytest.mark.parametrize("threads", [1, 2])
+def test_blocks_and_threads_give_the_bits_of_the_plain_step(rule, rng, threads):
     shape = (3, BLOCK - 5)  # two whole blocks and a part of one
     theta, omega = rng.standard_normal(shape), rng.uniform(0, 2, shape)
     gradient = draw_gradient(rng, rule, shape)
-    expected, expected_omega = by_formula(rule, theta, omega, gradient)
-    update(rule, theta, omega, gradient)
-    np.testing.assert_allclose(theta, expected, **ROUNDING)
-    np.testing.assert_allclose(omega, expected_omega, **ROUNDING)
+    expected, expected_omega = theta.copy(), omega.copy()
+    STEPS[rule.name](rule, expected, expected_omega, gradient)
+    with THREADS.use(threads):
+        update(rule, theta, omega, gradient)
+    np.testing.assert_array_equal(theta, expected)
+    np.testing.assert_array_equal(omega, expected_omega)
 
 
 @pytest.mark.parametrize("lead", [(), (3,)])

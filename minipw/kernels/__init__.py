@@ -1,5 +1,5 @@
-"""Faster forms of operations that `nn` and `rules` define, one file an operation.
+"""Faster implementations of operations that `nn` and `rules` define, one file an operation.
 
-The `.cu` files are CUDA C++, started through `launcher` by the `_gpu` file of their
-operation. Tests run the same text on the host.
+The `_gpu` file of an operation launches its CUDA C++ kernels (`.cu`) through `launcher`.
+Tests run the same kernels on the host.
 """

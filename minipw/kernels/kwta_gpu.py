@@ -4,7 +4,7 @@ from minipw.backend.arrays import array_module
 from minipw.kernels import launcher
 
 COUNTS = 273
-"""Integers in shared memory that the search for the threshold takes."""
+"""Integers in shared memory that the search for the threshold needs."""
 
 
 def forward(x, winners):

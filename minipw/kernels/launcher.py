@@ -1,7 +1,7 @@
 """The one way to start a CUDA kernel of this folder.
 
-CuPy hands a kernel bare pointers: it ignores strides, does not look at types and takes
-a Python number for a long long or a double. So everything is checked and cast here.
+CuPy hands a kernel bare pointers. It ignores strides and types, and passes a Python number
+as a long long or a double. So everything is checked and cast here.
 """
 
 from functools import cache
@@ -20,24 +20,24 @@ TYPES = {
     "uint16": "unsigned short",
     "int32": "int",
 }
-"""What the types of arrays are called as template arguments."""
+"""Template arguments for the types of arrays."""
 
 
 def launch(sources, kernel, template, grid, arguments, shared=0, block=None):
-    """Start a kernel on the device of its arrays; compiled when first asked for.
+    """Start a kernel on the device of its arrays; its first launch compiles it.
 
     Parameters
     ----------
     sources : tuple of str
-        Files of this folder that make up the text, in order.
+        Files of this folder, in the order in which they are joined.
     kernel : str
     template : tuple of dtype, int or bool
-        Its template arguments; the first is the type of its numbers.
+        Template arguments; the first is the type of the numbers.
     grid : tuple of int
-        Blocks. Where one is 0 there is nothing to do.
+        Blocks; with a 0 nothing is launched.
     arguments : dict of str to ndarray, int, numpy integer or float
-        In the kernel's order, under names for messages. An int becomes an int32, a
-        numpy integer stays as it is, a float becomes the type of the numbers.
+        In the kernel's order; the names are for messages. An int becomes an int32, a
+        float becomes the type of the numbers, a numpy integer stays as it is.
     shared : int
         Bytes of shared memory a block.
     block : int, or None for BLOCK
@@ -45,8 +45,8 @@ def launch(sources, kernel, template, grid, arguments, shared=0, block=None):
     Raises
     ------
     ValueError
-        When an array is not contiguous, on another device than the first or of a type
-        that kernels do not take; when a number or the grid is too large.
+        For an array that is not contiguous or not on the first one's device, and for a number
+        or a grid that is too large.
     """
     scalars = int, float, np.generic
     arrays = {name: a for name, a in arguments.items() if not isinstance(a, scalars)}
@@ -71,7 +71,7 @@ def launch(sources, kernel, template, grid, arguments, shared=0, block=None):
 def expect(name, array, shape, dtype=None):
     """Raise ValueError unless an array has the shape and type that a kernel reads.
 
-    Without `dtype`, float32 or float64 will do.
+    Without `dtype` it may be float32 or float64.
     """
     types = ("float32", "float64") if dtype is None else (np.dtype(dtype).name,)
     if array.dtype.name not in types:
@@ -81,12 +81,12 @@ def expect(name, array, shape, dtype=None):
 
 
 def shared_memory(x):
-    """Bytes of shared memory that a block may have on x's device."""
+    """Bytes of shared memory available to a block on x's device."""
     return KERNELS[array_module(x).__name__].shared_memory()
 
 
 def pack_width(size, *arrays):
-    """N entries that a thread takes at once: 4 where every array is aligned for that, or 1.
+    """Entries that a thread reads at once: 4 where every array is aligned for that, else 1.
 
     Parameters
     ----------

@@ -1,15 +1,14 @@
 """The pairwise head on a CPU: only the products that are not zero.
 
-After k-WTA a row of x has K of H units above zero, so a share K^2 / H^2 of the
-products x[i] x[j] is not zero. There are two ways to find them, and the better
-one depends on which list is shorter:
+After k-WTA a row of x has K of H units above zero, so only a fraction K^2 / H^2 of the
+products x[i] x[j] is not zero. There are two ways to find them:
 
-    WinnerPairs   runs over the pairs of winners and looks each up in a table
-    ListedPairs   runs over the pairs of the head and asks which samples have both
+    WinnerPairs   goes through the pairs of winners and looks each up in a table
+    ListedPairs   goes through the pairs of the head and asks which samples have both
 
-Both compute `pairwise_forward` and `pairwise_backward`, except that dx is left at
-zero for units with x = 0, where k-WTA passes no gradient. `pairwise_matrix` is a
-third way for when there is little to skip, `pairwise_sparse` one for logits alone.
+Both compute `pairwise_forward` and `pairwise_backward`, except that dx stays zero for
+units with x = 0, where k-WTA passes no gradient. `pairwise_matrix` is faster where few
+products are zero, `pairwise_sparse` where only logits of many samples are wanted.
 """
 
 import numpy as np
@@ -18,9 +17,9 @@ from numpy.lib.stride_tricks import as_strided, sliding_window_view
 from minipw.backend.sparse_gradient import Columns
 
 WORD = 64
-"""Samples that `ListedPairs` treats at once: the bits of a machine word."""
+"""Samples that `ListedPairs` handles at once: the bits of a machine word."""
 FEW = 8
-"""A gradient is returned as `Columns` when under one weight in FEW was reached."""
+"""A gradient is returned as `Columns` when less than 1 / FEW of the weights have one."""
 
 
 def used_units(i, j, units):
@@ -38,10 +37,10 @@ def most_repeats(i, j, units):
 class WinnerPairs:
     """Finds the products through the winners: x (B, H), w (P,), no pair with i = j.
 
-    Two tables of U x U entries, U the units in use, hold for a pair of units its
-    weight p and its output c. A pair that is listed twice has a second layer of
-    tables. Where there is no weight, p is 0 and the output is C, one past the last:
-    its dy is zero, so such an entry adds nothing to any gradient.
+    Two tables of U x U entries, U the units in use, hold the weight p and the output c of
+    each pair of units. A pair that is listed twice has an entry in a second layer of tables.
+    Where there is no weight, p is 0 and the output is C, one past the last: its dy is zero,
+    so such an entry adds nothing to any gradient.
     """
 
     def __init__(self, i, j, classes, units):
@@ -93,8 +92,8 @@ class WinnerPairs:
         Returns
         -------
         units, values : ndarray of shape (B, width + width // 2)
-            The first half of the winners stands again behind the last. Rows with fewer
-            winners than the widest are filled with unit 0 at value 0.
+            The first half of the winners is repeated behind the last. Shorter rows are
+            filled up with unit 0 at value 0.
         width : int, odd, at least 3
         where : tuple of row, column and unit of each winner
         """
@@ -145,9 +144,9 @@ class WinnerPairs:
 class ListedPairs:
     """Finds the products through the list of pairs: x (B, H), w (P,), any pairs.
 
-    Each unit gets a word with one bit a sample: set where it won. The words of i and
-    j, and-ed, say in which samples the product is not zero; taking off the lowest
-    bit of every word, again and again, lists those samples.
+    Each unit gets a word with one bit a sample, set where the unit won. The bitwise "and" of
+    the words of i and j marks the samples whose product is not zero. Clearing the lowest bit
+    of every word again and again lists them.
     """
 
     def __init__(self, i, j, classes, units):
@@ -204,16 +203,16 @@ class ListedPairs:
 
 
 def _join(dy):
-    """Two gradients as the parts of one complex number; another count is left as it is.
+    """Two gradients as real and imaginary part of one; any other number stays as it is.
 
-    The backward pass is linear in dy and multiplies by real numbers alone, so both
-    parts go through untouched by each other, for one look-up where there were two.
+    The backward pass is linear in dy with real factors, so the parts do not mix, and one
+    look-up serves both.
     """
     return (dy[0] + 1j * dy[1])[None] if len(dy) == 2 else dy
 
 
 def _split(gradient):
-    """The two gradients again, of shape (2, ...), where `_join` made one of them."""
+    """Undo `_join`: the two gradients, of shape (2, ...)."""
     if not np.iscomplexobj(gradient):
         return gradient
     return np.concatenate([gradient.real, gradient.imag])
@@ -225,7 +224,7 @@ def _exponent(power_of_two):
 
 
 def _columns_if_few(dw, reached):
-    """dw as `Columns` when the arrays of pair numbers in `reached` are short."""
+    """dw as `Columns` where the lists `reached` of pairs with a gradient are short."""
     if sum(p.size for p in reached) * FEW > dw.shape[-1]:
         return dw
     marked = np.zeros(dw.shape[-1], bool)  # to sort the numbers takes longer

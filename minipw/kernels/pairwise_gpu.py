@@ -1,11 +1,11 @@
 """The pairwise head on a GPU: only the products that are not zero.
 
-After k-WTA a share K^2 / H^2 of the products x[i] x[j] is not zero. For every word of
-32 samples and every unit a mask says in which samples the unit is not zero, and its
-values there stand side by side (active.cu). A thread with a pair ands two masks and
-computes the samples that are left (pairwise_forward.cu, pairwise_backward.cu).
+After k-WTA only a fraction K^2 / H^2 of the products x[i] x[j] is not zero. For 32 samples
+and a unit a mask says in which of them the unit is not zero, and its values there are stored
+side by side (active.cu). The thread of a pair computes the samples that are set in both masks
+(pairwise_forward.cu, pairwise_backward.cu).
 
-It computes `pairwise_forward` and `pairwise_backward`, except that dx is left at zero
+The results are those of `pairwise_forward` and `pairwise_backward`, except that dx stays zero
 for units with x = 0, where k-WTA passes no gradient.
 """
 
@@ -21,9 +21,9 @@ from minipw.kernels import launcher
 WORD = 32
 """Samples that a mask has bits for."""
 ROUNDS = 16
-"""Pairs that a thread works off; the order of the forward's sums depends on it."""
+"""Pairs of a thread; the order of the forward's sums depends on it."""
 SHARE_ENTRIES = 1 << 14
-"""Pairs that a block of the dx kernel should have, as copying its lists costs as much."""
+"""Pairs of a block of the dx kernel: enough to be worth copying its lists."""
 LARGE_BLOCK = 1024
 NARROW = 1 << 16
 """Units that a uint16 can name."""
@@ -35,8 +35,8 @@ class Tables(NamedTuple):
 
     pairs : index ndarray of shape (R, P, 2)
     starts : int32 ndarray of shape (R, H + 1)
-        Those of unit u, with i = u and with j = u, are entries starts[u] to starts[u + 1]
-        of the other two.
+        The pairs of unit u, with i = u or j = u, are entries starts[u] to starts[u + 1] of
+        the other two.
     partner : index ndarray of shape (R, 2 P)
         The other unit.
     weight : int32 ndarray of shape (R, 2 P)
@@ -49,7 +49,7 @@ class Tables(NamedTuple):
     weight: np.ndarray
 
     def share(self, r):
-        """Those of run r alone, without a copy."""
+        """A view of the tables of run r."""
         return Tables(*(table[r : r + 1] for table in self))
 
 
@@ -71,17 +71,17 @@ def build_tables(i, j, units):
 
 
 class DevicePairs:
-    """A form of the head: x (..., B, H) and w (..., P), open axes as those of i and j.
+    """The head on a device: x (..., B, H) and w (..., P), with the open axes of i and j.
 
     Parameters
     ----------
     i, j : int ndarray of shape (P,) or (R, P), of NumPy
-        Any pairs, repeats included. They move to the device with the first batch.
+        Any pairs, repeats included. The first batch moves them to the device.
     classes, units : int
         C and H.
     winners : int or None
-        At most so many units of a sample are not zero, as far as known: how much shared
-        memory is reserved. With more of them the result is the same and takes longer.
+        The units of a sample that are not zero; sets how much shared memory is reserved.
+        With more of them the result is the same but takes longer.
 
     Raises
     ------
@@ -109,17 +109,18 @@ class DevicePairs:
         rows = (int(np.prod(self.lead)), size)
         self.tables = build_tables(np.reshape(i, rows), np.reshape(j, rows), units)
         self.moved = {"numpy": self.tables}
-        self.share_of = None  # the form of R runs that this one is part of, and its place
+        self.share_of = None  # the stack that this one is part of, and its place there
 
     @classmethod
-    def stack(cls, forms):
-        """The forms of R single runs as one; each goes on with its share of the tables."""
-        stacked = copy(forms[0])
-        stacked.lead = (len(forms),)
-        stacked.tables = Tables(*map(np.concatenate, zip(*(f.tables for f in forms), strict=True)))
+    def stack(cls, singles):
+        """R single runs as one; each keeps a view of the joint tables."""
+        stacked = copy(singles[0])
+        stacked.lead = (len(singles),)
+        tables = zip(*(single.tables for single in singles), strict=True)
+        stacked.tables = Tables(*map(np.concatenate, tables))
         stacked.moved = {"numpy": stacked.tables}
-        for r, form in enumerate(forms):
-            form.tables, form.share_of = stacked.tables.share(r), (stacked, r)
+        for r, single in enumerate(singles):
+            single.tables, single.share_of = stacked.tables.share(r), (stacked, r)
         return stacked
 
     def _tables(self, xp):
@@ -205,20 +206,13 @@ class DevicePairs:
         launcher.launch(BACKWARD, "pairwise_dx", template, grid, arguments, shared, block)
 
     def _room(self, like, sums, extra, words):
-        """Room for values in shared memory, or -1, and the bytes to ask for.
+        """Room for values in shared memory, or -1 for none, and the bytes to reserve.
 
-        Parameters
-        ----------
         like : ndarray, for the type and the device
         sums, extra : int
-            Numbers of that type needed in any case, and needed with the lists.
+            Numbers of that type that are always needed, and those needed beside the lists.
         words : int
             Words of samples whose lists a block reads.
-
-        Raises
-        ------
-        InputError
-            When the device has less than what is needed in any case.
         """
         limit = launcher.shared_memory(like)
         room = words * WORD * min(self.winners, self.units)
@@ -243,9 +237,9 @@ def list_active(x):
     Returns
     -------
     active : uint32 ndarray of shape (R, W, H, 2), W = ceil(B / 32)
-        A mask of samples, and the place of the first of its values.
+        A mask of samples, and the position of the unit's first value.
     values : ndarray of shape (R, W * 32 * H)
-        Those of a word begin at its share; the rest of the share is not set.
+        A word has 32 H of them; those behind its last value are not set.
     """
     xp = array_module(x)
     runs, batch, units = x.shape

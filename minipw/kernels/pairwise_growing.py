@@ -1,4 +1,4 @@
-"""The pairwise head on a CPU through the winners, for outputs that are added one by one."""
+"""The pairwise head on a CPU for outputs that are added one by one."""
 
 import numpy as np
 
@@ -6,11 +6,11 @@ from minipw.kernels.pairwise_cpu import WinnerPairs, used_units
 
 
 class GrowingPairs(WinnerPairs):
-    """`WinnerPairs` whose tables take up further outputs.
+    """`WinnerPairs` to which outputs can be added.
 
-    A pair that several outputs have stands in the first layer for the first of them, in the
-    second for the next. So the tables, and with them every sum, are the same whether the
-    outputs came one by one or all at once.
+    Where several outputs have a pair, the first layer holds the first of them, the second layer
+    the next. So the tables, and every sum, are the same whether the outputs came one by one or
+    all at once.
 
     Parameters
     ----------
@@ -19,7 +19,7 @@ class GrowingPairs(WinnerPairs):
     classes, units : int
         C and H.
     before : GrowingPairs or None
-        The form for the first of these outputs.
+        The implementation for the first of these outputs.
     """
 
     def __init__(self, i, j, classes, units, before=None):

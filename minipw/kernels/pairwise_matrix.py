@@ -5,8 +5,8 @@
     dx = sum over c of dy_c A_c x
     dw_p = sum over the batch of x[i_p] x[j_p] dy_c = (x^T diag(dy_c) x)[i_p, j_p]
 
-Products with zeros are computed too, but by matrix products, which is the faster
-way when much of x is active or pairs are listed many times.
+This computes products with zeros too, but as matrix products, which is faster when much of
+x is not zero or pairs are listed many times.
 """
 
 from itertools import pairwise
@@ -14,7 +14,7 @@ from itertools import pairwise
 import numpy as np
 
 STRIPES = 5
-"""Into which a triangle is cut: more leave out more products, and make them smaller."""
+"""Of a triangle. More stripes skip more products, but the matrices become smaller."""
 
 
 class MatrixPairs:
@@ -63,8 +63,8 @@ class MatrixPairs:
     def _fill(self, w):
         """The matrices (C U, U) for weights w.
 
-        The array is kept, since zeroing it costs more than filling it. Threads that
-        share a batch call this with the same w and write the same values.
+        The array is kept between calls, since zeroing it costs more than filling it. Threads
+        that share a batch write the same values.
         """
         matrices = self.matrices
         if matrices is None or matrices.dtype != w.dtype:
@@ -99,18 +99,18 @@ class MatrixPairs:
 
 
 class LowerTriangles:
-    """y_c = x^T L_c x, without what backward needs.
+    """y_c = x^T L_c x, for logits alone.
 
-    L_c is A_c without the half above its diagonal, which the symmetry repeats. Its rows
-    lie in stripes; a stripe of the rows from a to b - 1 has only the columns before b.
+    L_c is the lower half of the symmetric A_c. It is cut into stripes: that of the rows from
+    a to b - 1 has the columns before b only.
 
     Attributes
     ----------
     edges : list of int
         First row of each stripe, and U.
     place : int ndarray of shape (N,)
-        Where entry n of L_c lies in the stripes, laid one behind the other: in stripe
-        s the rows of output 0, those of output 1, ...
+        Where entry n of L_c is in the stripes, one behind the other: in stripe s first the
+        rows of output 0, then those of output 1, ...
     """
 
     def __init__(self, i, j, output, classes, width):

@@ -7,16 +7,7 @@ from minipw.kernels import launcher
 
 
 def update(rule, theta, omega, gradient, epsilon):
-    """One step for one parameter, in place; see `rules.update`.
-
-    Parameters
-    ----------
-    rule : Rule
-    theta, omega : contiguous ndarray of shape (...)
-    gradient : ndarray of shape (...), for S-MAS (2, ...)
-    epsilon : float
-        Added to the importance.
-    """
+    """`rules.update` for a gradient that is an ndarray; epsilon is added to the importance."""
     gradient = array_module(gradient).ascontiguousarray(gradient)
     lead = (2,) if rule.needs_output_norm else ()
     launcher.expect("theta", theta, theta.shape)
