@@ -87,8 +87,8 @@ class Architecture:
             height, width, channels = self.input_shape
             for n, (kernel, stride, filters) in enumerate(CONVOLUTIONS[self.backbone]):
                 height, width = (same_padding(size, 1, stride)[0] for size in (height, width))
-                shape, output_shape = (kernel, kernel, channels, filters), (height, width, filters)
-                layers.append(Layer(f"conv{n}", shape, stride, output_shape))
+                shape = (kernel, kernel, channels, filters)
+                layers.append(Layer(f"conv{n}", shape, stride, (height, width, filters)))
                 channels = filters
             return layers
         width, depth = parse_mlp(self.backbone)

@@ -9,23 +9,6 @@ UNSCALED = 1e4
 """Inputs beyond this size are taken as the reason why values are not finite."""
 
 
-def first_nonfinite_layer(network, x):
-    """Name of the first parameter whose layer gives values that are not finite.
-
-    Parameters
-    ----------
-    network : Network
-    x : ndarray of shape (B, *input_shape), finite
-    """
-    xp = array_module(x)
-    with np.errstate(over="ignore", invalid="ignore"):
-        _, (layer_caches, _, _) = network.forward(x)
-    for layer, (_, (before_gelu, *_)) in zip(network.layers, layer_caches, strict=True):
-        if not xp.isfinite(before_gelu).all():
-            return layer.name
-    return "head"
-
-
 def divergence(network, x, step, remedy, what="the loss is"):
     """What is not finite, where it comes from and what to do.
 
@@ -33,13 +16,12 @@ def divergence(network, x, step, remedy, what="the loss is"):
     ----------
     network : Network
     x : ndarray of shape (B, *input_shape)
-        The batch.
     step : int
         From 1.
     remedy : str
-        What to do when neither the inputs nor their scale is the reason.
+        What to do when the inputs are not the reason.
     what : str
-        What was found to be not finite.
+        Subject and verb of the message.
     """
     if not array_module(x).isfinite(x).all():
         return f"step {step}: the input holds values that are not finite: clean the data"
@@ -47,6 +29,16 @@ def divergence(network, x, step, remedy, what="the loss is"):
     if largest > UNSCALED:
         remedy = f"the inputs reach {largest:.2g}: scale them, to a deviation of 1 or so"
     return f"{what} not finite at step {step}, first in layer {layer}: {remedy}"
+
+
+def first_nonfinite_layer(network, x):
+    """Name of the first layer whose output is not finite for a batch that is."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        _, (layer_caches, _, _) = network.forward(x)
+    for layer, (_, (before_gelu, *_)) in zip(network.layers, layer_caches, strict=True):
+        if not array_module(x).isfinite(before_gelu).all():
+            return layer.name
+    return "head"
 
 
 def nonfinite_parameter(network):
@@ -70,12 +62,10 @@ def unused_units(network, importance, rule):
     Returns
     -------
     dict
-        "units": H.
-        "unread": units that are in no pair, so no output reads them.
-        "never_won": other units whose weights have no importance, since no step changed
-        them. With convolutions a unit counts when its whole filter has none. None for SGD
-        and lambda 0, which keep no importance. A unit at the threshold of k-WTA has a
-        gradient, as if it had won.
+        "units": H. "unread": units that are in no pair. "never_won": other units whose
+        weights, or whose whole filter, have no importance because no step changed them;
+        None for SGD and lambda 0, which keep no importance. A unit at the threshold of
+        k-WTA counts as a winner: it has a gradient.
     """
     units, pairs = network.architecture.units, network.pairs
     read = np.ones(units, bool)

@@ -31,11 +31,6 @@ SPARSE_COST, SPARSE_ROW_COST = 1 / 90, 1 / 37
 def fastest_implementation(i, j, architecture, batch_size, forward_alone=False, repeats=None):
     """The class that takes least time for a training step, by counted operations.
 
-    Parameters
-    ----------
-    i, j : int ndarray of shape (P,)
-    architecture : Architecture
-    batch_size : int
     forward_alone : bool
         Count no backward pass, and consider `SparsePairs` too.
     repeats : int or None
@@ -50,14 +45,7 @@ def fastest_implementation(i, j, architecture, batch_size, forward_alone=False, 
 
 
 def expected_implementation(architecture, batch_size, forward_alone=False):
-    """The implementation that a pairwise head will probably get, before its pairs are drawn.
-
-    Returns
-    -------
-    implementation : class
-    cost : float
-        In the unit of `implementation_costs`.
-    """
+    """The class that a head will probably get, before its pairs are drawn, and its cost."""
     units, pairs = architecture.units, architecture.pair_weights
     repeats = times_listed(pairs, units)
     used = min(units, math.isqrt(2 * pairs // repeats) + 2) if repeats > 1 else units
@@ -72,19 +60,10 @@ def times_listed(pairs, units):
 
 
 def implementation_costs(architecture, pairs, used, repeats, batch_size, forward_alone=False):
-    """The cost of each implementation that fits into memory.
+    """The cost of each class whose tables fit into memory, in products that `WinnerPairs` finds.
 
-    The unit is a product of two units that `WinnerPairs` finds.
-
-    Parameters
-    ----------
     pairs, used, repeats : int
         P, the units in some pair, and how often the most repeated pair is listed.
-    architecture, batch_size, forward_alone : as in `fastest_implementation`
-
-    Returns
-    -------
-    dict of class to float
     """
     classes, units, winners = architecture.classes, architecture.units, architecture.winners
     # At first the winners are spread over all units, later they gather on the used ones.
@@ -117,10 +96,7 @@ def products(implementation, architecture):
 
 
 def cpu_evaluation_batch(pairs, architecture):
-    """Samples that `Network.logits` works on at once on a CPU.
-
-    pairs : Pairs, or None for a dense head
-    """
+    """Samples that `Network.logits` works on at once on a CPU; pairs is None for a dense head."""
     implementation = None if pairs is None else pairs.implementation
     held = products(type(implementation), architecture)
     return max(1, min(EVALUATION_BATCH, PRODUCTS_AT_ONCE // max(held, 1)))
@@ -133,7 +109,6 @@ def with_implementations(pairs, architecture, batch_size, xp):
     ----------
     pairs : Pairs
         Of one network or of R stacked ones. An implementation that they have stays.
-    architecture : Architecture
     batch_size : int
         Of the training steps.
     xp : module

@@ -32,28 +32,19 @@ def sample_pairs(rng, units, pair_weights, classes, sampling):
     Parameters
     ----------
     rng : numpy.random.Generator
-    units : int
-        H, the width of the layer before the head.
-    pair_weights : int
-        Weights wanted; rounded down to P, a multiple of `classes`.
-    classes : int
-        C.
+    units, pair_weights, classes : int
+        H, the weights wanted, and C. P is the largest multiple of C up to `pair_weights`.
     sampling : {"distinct", "released"}
         "distinct": P different pairs, uniformly (the paper: a product feeds 0 or 1
-        outputs). "released": the same while there are enough pairs; beyond that each
-        pair of the lower triangle is repeated and the list is cut to length, so the
-        last units reach no output (the released program).
+        outputs). "released": the same while there are enough pairs. Beyond that each pair
+        of the lower triangle is repeated and the list is cut to length, so the last units
+        reach no output (the released program).
 
     Returns
     -------
     i, j : int64 ndarray of shape (P,), i > j
-        In random assignment to the outputs; sorted by (j, i) within each output, which
+        Assigned to the outputs at random. Each output's pairs are sorted by (j, i), which
         keeps look-ups in cache and changes nothing else.
-
-    Raises
-    ------
-    InputError
-        When fewer pairs exist than "distinct" needs, or P would be 0.
     """
     count = pair_weights // classes * classes
     exist = units * (units - 1) // 2

@@ -58,9 +58,8 @@ class Network:
         self.pairs = self.evaluation_pairs = pairs
         if pairs is not None:
             xp = array_module(parameters["head"])
-            self.pairs, self.evaluation_pairs = with_implementations(
-                pairs, architecture, batch_size, xp
-            )
+            pairs = with_implementations(pairs, architecture, batch_size, xp)
+            self.pairs, self.evaluation_pairs = pairs
 
     @classmethod
     def create(cls, architecture, weights_rng, pairs_rng, dtype=np.float32, batch_size=64, xp=np):
@@ -72,21 +71,17 @@ class Network:
         weights_rng, pairs_rng : numpy.random.Generator
         dtype : float32, or float64 for gradient checks
         batch_size : int
-            Of the training steps; the fastest implementation of the head depends on it.
+            Of the training steps: the fastest implementation of the head depends on it.
         xp : module
-            numpy or cupy. What is drawn on the host is the same for both.
+            numpy or cupy. The host draws the same numbers for both.
         """
         units, classes = architecture.units, architecture.classes
         _ = architecture.winners  # refuse a bad density before anything is drawn
-        parameters = {
-            layer.name: he_normal(weights_rng, layer.shape, dtype)
-            for layer in architecture.layers()
-        }
-        pairs = None
+        layers, pairs = architecture.layers(), None
+        parameters = {layer.name: he_normal(weights_rng, layer.shape, dtype) for layer in layers}
         if architecture.head == "pairwise":
-            i, j = sample_pairs(
-                pairs_rng, units, architecture.pair_weights, classes, architecture.pairs
-            )
+            sampling = architecture.pairs
+            i, j = sample_pairs(pairs_rng, units, architecture.pair_weights, classes, sampling)
             pairs = Pairs(i, j, classes)
             parameters["head"] = (PAIRWISE_STD * weights_rng.standard_normal(i.size)).astype(dtype)
         else:
@@ -103,9 +98,7 @@ class Network:
             name: xp.stack([network.parameters[name] for network in networks])
             for name in first.parameters
         }
-        pairs = None
-        if first.pairs is not None:
-            pairs = stacked([network.pairs for network in networks], xp)
+        pairs = stacked([network.pairs for network in networks], xp) if first.pairs else None
         return cls(first.architecture, parameters, pairs)
 
     @property
@@ -154,7 +147,7 @@ class Network:
         Parameters
         ----------
         dlogits : ndarray of shape (..., B, C)
-            One gradient, or several stacked on an axis in front of the forward's.
+            One gradient, or several on an axis in front of those of the forward.
         caches : tuple from `forward`
 
         Returns

@@ -43,9 +43,7 @@ def run_stack(runs, progress=None, stop=lambda: False):
 
     Parameters
     ----------
-    runs : list of Run, from `create_runs`
-    progress : tqdm bar or None
-        As in `run.train`.
+    runs, progress : as in `Stack`, `run.train`
     stop : callable
         Says, after each step, whether to raise `Stopped`.
 
@@ -89,12 +87,9 @@ def run_seeds(settings, seeds, dataset, xp, together, new_bar=nullcontext, stop=
 
     Parameters
     ----------
-    settings, seeds, dataset, xp, ready : as in `create_runs`
-    together : int
-        R.
     new_bar : callable
         Returns a context of a progress bar, or of None, for one stack.
-    stop : as in `run_stack`
+    stop, ready : as in `run_stack`, `create_runs`
 
     Yields
     ------

@@ -62,12 +62,8 @@ class Run:
         architecture = settings.architecture(dataset)
         if xp is np:
             require_host_memory(architecture, settings.batch_size)
-        self.network = Network.create(
-            architecture,
-            *(generators["weights"], generators["pairs"]),
-            batch_size=settings.batch_size,
-            xp=xp,
-        )
+        draws = generators["weights"], generators["pairs"]
+        self.network = Network.create(architecture, *draws, batch_size=settings.batch_size, xp=xp)
         self.importance = zero_importance(self.network.parameters)
         self.rule = settings.learning_rule()
         self.tasks = tasks_for(settings, dataset, generators["tasks"])
@@ -89,8 +85,6 @@ class Run:
     def learn(self, after_step):
         """Learn the rest of the stream.
 
-        Parameters
-        ----------
         after_step : callable of this run
             Called after every step and every test. It may raise to stop the run.
         """
@@ -102,13 +96,9 @@ class Run:
     def stretches(self, after_test):
         """The rest of the stream, cut where something is measured.
 
-        This generator measures the accuracy matrix and the learning curve. The caller
-        trains on each stretch and calls `count` before it asks for the next one.
-
-        Parameters
-        ----------
-        after_test : callable of this run
-            Called after every test.
+        This generator measures the accuracy matrix and the learning curve, and calls
+        `after_test` after every test. The caller trains on each stretch and calls `count`
+        before it asks for the next one.
 
         Yields
         ------
@@ -156,12 +146,7 @@ class Run:
             self.curve.append([self.steps, [self.accuracy(task, CURVE_SAMPLES) for task in seen]])
 
     def step(self, task, rows):
-        """Test on a batch, then train on it.
-
-        Parameters
-        ----------
-        task : Task
-        rows : int ndarray of shape (B,)
+        """Test on a batch of rows (B,), then train on it.
 
         Returns
         -------
@@ -213,13 +198,7 @@ class Run:
         return 100 * int(correct) / test.size
 
     def state(self):
-        """What a checkpoint holds: all that the seed does not say.
-
-        Returns
-        -------
-        arrays : dict of str to ndarray
-        facts : dict
-        """
+        """What a checkpoint holds, all that the seed does not say: arrays and facts by name."""
         arrays = {f"parameter/{name}": w for name, w in self.network.parameters.items()}
         arrays |= {f"importance/{name}": omega for name, omega in self.importance.items()}
         return arrays, {name: getattr(self, name) for name in PROGRESS}
@@ -240,9 +219,7 @@ def train(settings, seed, dataset, progress=None, checkpointer=None, run=None):
 
     Parameters
     ----------
-    settings : Settings
-    seed : int
-    dataset : Dataset
+    settings, seed, dataset : as in `Run`
     progress : tqdm bar or None
         Its count follows the steps; its description names the task.
     checkpointer : Checkpointer or None
@@ -253,7 +230,7 @@ def train(settings, seed, dataset, progress=None, checkpointer=None, run=None):
     Returns
     -------
     dict
-        The record of the run, see `record.result`.
+        The record of the run (`record.result`).
     """
     began = time.perf_counter()
     run = run or Run(settings, seed, dataset)

@@ -45,7 +45,7 @@ class Stack:
     Raises
     ------
     ValueError
-        When the runs do not have equally many steps.
+        When the runs do not have equally many steps, or their boundaries are blurred.
     """
 
     def __init__(self, runs):
@@ -87,8 +87,6 @@ class Stack:
     def learn(self, after_step):
         """Train on the streams to their end, or until every run has failed.
 
-        Parameters
-        ----------
         after_step : callable of this stack
             Called after every launch of a step and every test. It may raise to stop.
         """
@@ -96,11 +94,8 @@ class Stack:
         current = [next(stream, None) for stream in streams]
         while None not in current and len(self.failures) < len(self.runs):
             size = min(len(batches) for _, batches in current)
-            correct = self._stretch(
-                [task for task, _ in current],
-                np.array([batches[:size] for _, batches in current]),
-                after_step,
-            )
+            rows = np.array([batches[:size] for _, batches in current])
+            correct = self._stretch([task for task, _ in current], rows, after_step)
             for r, (task, batches) in enumerate(current):
                 self.runs[r].count(size, int(correct[r]))
                 rest = batches[size:]
@@ -109,12 +104,7 @@ class Stack:
                 current[r] = (task, rest) if rest else next(streams[r], None)
 
     def _stretch(self, tasks, rows, after_step):
-        """Train on batches without waiting for the device.
-
-        Parameters
-        ----------
-        tasks : list of R Task
-        rows : int ndarray of shape (R, n, B)
+        """Train on batches of rows (R, n, B) without waiting for the device.
 
         Returns
         -------

@@ -47,13 +47,9 @@ class Task:
         return epochs * (self.train.size // batch_size)
 
     def batches(self, rng, batch_size, epochs):
-        """Rows of the data set, shuffled, one batch at a time.
+        """Yield the rows of a batch (B,), shuffled in each epoch.
 
         Every epoch drops its incomplete last batch (the released program).
-
-        Yields
-        ------
-        int64 ndarray of shape (B,)
         """
         for _ in range(epochs):
             order = rng.permutation(self.train)
@@ -64,9 +60,6 @@ class Task:
 def inputs(dataset, x, permutation):
     """Samples as the network sees them: permuted, scaled, float32.
 
-    Parameters
-    ----------
-    dataset : Dataset
     x : ndarray of shape (..., B, *shape), rows of the data set
     permutation : int ndarray of shape (D,) or (R, D), or None
         Of the flattened inputs: one for all of x, or one for each run.
@@ -110,9 +103,7 @@ def split_tasks(dataset, rng, classes_per_task=2):
         classes = np.zeros(dataset.classes, bool)
         classes[first : first + classes_per_task] = True
         name = "classes " + " ".join(dataset.label(c) for c in np.flatnonzero(classes))
-        train, test = (
-            np.flatnonzero(classes[labels]) for labels in (dataset.y_train, dataset.y_test)
-        )
+        train, test = (np.flatnonzero(classes[y]) for y in (dataset.y_train, dataset.y_test))
         tasks.append(Task(name, train, test, classes))
     return [tasks[n] for n in rng.permutation(len(tasks))]
 
