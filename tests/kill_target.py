@@ -1,4 +1,4 @@
-"""Runs that are saved all the time, and `--paper` over a table of tiny cells.
+"""Runs that are saved all the time, and `paper` over a table of tiny cells.
 
     python kill_target.py DATASET EPOCHS OUT [FLAG ...]
 

@@ -16,7 +16,6 @@ from minipw.experiments.schedule import open_slots, run_items
 from minipw.experiments.store import Store, core_seconds
 from minipw.experiments.workers import Item
 from minipw.paper.released import table
-from minipw.training.metrics import mean_and_interval
 from minipw.training.settings import NOT_IN_FILES
 from minipw.training.streams import tasks_for
 
@@ -102,11 +101,11 @@ def tune(settings, dataset, args, say):
             records = [store.find(asdict(point), seed, dataset.identity) for seed in seeds]
             accuracies = [record["accuracy"] for record in records if record]
             if accuracies:
-                found[point] = mean_and_interval(accuracies)
+                found[point] = sum(accuracies) / len(accuracies)
         spent = sum(map(core_seconds, store.records))
     if not found:
         raise InputError(f"none of the {len(points)} settings could be run: see the messages above")
-    best, remarks = choose({p: mean for p, (mean, _, _) in found.items()}, rates, densities)
+    best, remarks = choose(found, rates, densities)
     for line in (*grid_lines(found, rates, densities, best), *remarks):
         say(line)
     say(f"{duration(spent)} of one core; {failed} runs failed")
@@ -155,7 +154,7 @@ def choose(means, rates, densities):
 
 def grid_lines(found, rates, densities, best):
     """The search as a table: learning rates down, densities across, the best marked."""
-    means = {(p.learning_rate, p.density): mean for p, (mean, _, _) in found.items()}
+    means = {(p.learning_rate, p.density): mean for p, mean in found.items()}
     yield "learning rate" + "".join(f"{density:>9g}" for density in densities) + "   density"
     for rate in rates:
         line = f"{rate:<13g}"

@@ -1,4 +1,4 @@
-"""`--paper`: what is still to do, and what is printed of it."""
+"""`paper`: what is still to do, and what is printed of it."""
 
 import json
 import os
