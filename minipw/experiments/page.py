@@ -148,14 +148,14 @@ def tuning(records, protocol, _):
 
     def split(settings, identity):
         """What is searched, and everything else as text."""
-        point = settings.pop("learning_rate"), settings.pop("density")
-        return point, json.dumps([settings, identity], sort_keys=True)
+        rest = {**settings, "held_out": 0.0}
+        point = rest.pop("learning_rate"), rest.pop("density")
+        return point, json.dumps([rest, identity], sort_keys=True)
 
     for key, runs in records.items():
         settings, _, identity = json.loads(key)
-        held_out = settings["held_out"]
-        point, group = split({**settings, "held_out": 0.0}, identity)
-        (searches if held_out else points).setdefault(group, {})[point] = runs
+        point, group = split(settings, identity)
+        (searches if settings["held_out"] else points).setdefault(group, {})[point] = runs
     for cell in table_cells():
         point, group = split(cell_settings(cell, protocol), cell.dataset)
         released[group] = point

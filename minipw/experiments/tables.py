@@ -3,6 +3,7 @@
 import csv
 import math
 from dataclasses import asdict, dataclass
+from functools import cache
 
 from minipw.experiments.run_text import RULE_NAMES, with_error
 from minipw.experiments.store import run_key
@@ -60,8 +61,9 @@ class Table:
             yield [label, *(str(entries.get(column, "")) for column in self.columns)]
 
 
+@cache
 def cell_settings(cell, protocol="released"):
-    """The settings of a cell on the whole data set, as a dict."""
+    """The settings of a cell on the whole data set, as a dict to be left as it is."""
     return asdict(resolve(OUTLINES[cell.dataset], protocol=protocol, **cell.request)[0])
 
 
