@@ -13,13 +13,7 @@ MOVED = {"--paper": "paper", "--report": "report", "--bench": "bench", "--tune":
 
 
 def main(argv=None):
-    """Run the command line.
-
-    Returns
-    -------
-    int
-        The exit status.
-    """
+    """Run the command line; returns the exit status."""
     for variable in ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS"):
         os.environ.setdefault(variable, "1")  # THREADS share more than the products
     try:

@@ -35,17 +35,7 @@ OF_THE_LEARNER = (
 
 
 def stream(args):
-    """Learn a data set once, in its order, and report.
-
-    Parameters
-    ----------
-    args : namespace of the flags
-
-    Returns
-    -------
-    int
-        The exit status: 0, or 130 when interrupted.
-    """
+    """Learn a data set once, in its order, and report; returns the exit status."""
     given = {name: getattr(args, name) for name in OF_THE_LEARNER}
     given = {name: value for name, value in given.items() if value is not None}
     check_learner(given, given.get("head", "pairwise"), given.get("rule", "adagrad"))
@@ -108,11 +98,7 @@ def check_model_path(path):
 
 
 def learner_for(args, given):
-    """The classifier that the flags describe, or the one in the file of --load-model.
-
-    given : dict of str
-        Parameters that flags set.
-    """
+    """The classifier that `given` parameters describe, or the one of --load-model."""
     if args.load_model:
         for name in (*given, *(["seed"] if args.seed is not None else [])):
             raise InputError(
@@ -130,13 +116,7 @@ def label_list(dataset, numbers):
 
 
 def follow(learner, dataset, stop, quiet):
-    """Predict, then learn, batch after batch.
-
-    Returns
-    -------
-    bool ndarray of shape (n,)
-        For each sample of the stream, as far as it went, whether it was predicted.
-    """
+    """Predict, then learn, batch after batch; whether each sample was predicted: bool (n,)."""
     count, size, done = len(dataset.y_train), learner.batch_size, 0
     right = np.zeros(count, bool)
     with progress_bar(count, " samples", quiet) as bar:

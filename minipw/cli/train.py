@@ -23,17 +23,7 @@ from minipw.training.settings import Settings, read_settings, resolve
 
 
 def train(args):
-    """Do the runs that the flags ask for, store and show them.
-
-    Parameters
-    ----------
-    args : namespace of the flags
-
-    Returns
-    -------
-    int
-        The exit status: 0, or 130 when interrupted.
-    """
+    """Do the runs that the flags ask for, store and show them; returns the exit status."""
     args.seed, runs = args.seed or 0, args.runs or 1
     if args.plot:
         figures.check_figure(args.plot)
@@ -89,16 +79,9 @@ def speaker(args):
 
 
 def chosen_settings(args):
-    """The settings that the flags ask for, and the data set that they are for.
+    """The settings that the flags ask for, where the others came from, and the data set.
 
     A flag wins over the file of --settings, both win over what was released.
-
-    Returns
-    -------
-    settings : Settings
-    source : str
-        Where what was not given came from.
-    dataset : Dataset
     """
     names = [field.name for field in fields(Settings)]
     flags = {name: getattr(args, name, None) for name in names}
@@ -135,7 +118,9 @@ def settings_of_file(args, flags):
     values = read_settings(args.settings) if args.settings else {}
     if args.protocol:  # a flag wins over the file
         values = {k: v for k, v in values.items() if k not in PROTOCOLS[args.protocol]}
-    changed = [n for n in ("backbone", "head") if n in flags and flags[n] != values.get(n, flags[n])]
+    changed = [
+        n for n in ("backbone", "head") if n in flags and flags[n] != values.get(n, flags[n])
+    ]
     if changed or {**values, **flags}.get("head") == "fc":
         values.pop("pair_weights", None)  # they are another network's
     if not {**values, **flags}.get("dataset", "").lower().endswith(".csv"):
@@ -146,24 +131,10 @@ def settings_of_file(args, flags):
 
 
 def one_by_one(args, state, seeds, dataset, store, stop, say):
-    """Do the runs of seeds one after the other, on the CPU.
+    """Yield the record of each seed, stored, from runs one after the other on the CPU.
 
-    Parameters
-    ----------
-    state : Run
-        Of the command's first seed, before its first step.
-    seeds : list of int
-    store : Store or None
-
-    Yields
-    ------
-    dict
-        The record of each seed, stored.
-
-    Raises
-    ------
-    Stopped
-        With the step and what becomes of the run.
+    `state` is the run of the command's first seed, before its first step. Raises `Stopped`
+    with the step and what becomes of the run.
     """
     settings, steps = state.settings, state.total_steps
     for seed in seeds:
@@ -181,12 +152,9 @@ def one_by_one(args, state, seeds, dataset, store, stop, say):
 
 
 def together(args, state, seeds, dataset, store, stop, say):
-    """Do the runs of seeds on the device, as many at once as fit; see `one_by_one`.
+    """As `one_by_one`, on the device, as many at once as fit.
 
-    Raises
-    ------
-    InputError
-        When a run failed; the records of the others are stored before.
+    When a run failed, the records of the others are stored before its InputError.
     """
     from minipw.training.many_seeds import run_seeds, seeds_that_fit
 
@@ -216,12 +184,8 @@ def paper_number(settings):
     network = (settings.backbone, settings.head, settings.rule)
     printed = printed_accuracy(*cell, *network, settings.batch_size)
     released, _ = released_settings(*cell, *network)
-    same_stream = (settings.classes_per_task, settings.tasks, settings.epochs) == (
-        2,
-        10,
-        released["epochs"],
-    )
-    if printed is None or not same_stream or settings.blur:
+    stream = settings.classes_per_task, settings.tasks, settings.epochs
+    if printed is None or settings.blur or stream != (2, 10, released["epochs"]):
         return ""
     released |= PROTOCOLS["released"]
     same = all(getattr(settings, name) == value for name, value in released.items())
