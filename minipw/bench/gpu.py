@@ -88,19 +88,7 @@ def baseline(xp, settings, count, dataset):
 
 
 def measure(xp, part, label, dataset, quick):
-    """Times of a cell with its runs on the device.
-
-    quick : bool
-        Leaves the baseline out.
-
-    Returns
-    -------
-    row : dict
-        What the table shows of the cell.
-    settings : Settings
-    share : float
-        Of the units before the head, the share that wins.
-    """
+    """Times of a cell, a dict, and its settings; `quick` leaves the baseline out."""
     cell, settings = settings_of(part, label, dataset)
     count = min(cell.runs, seeds_that_fit(settings, dataset, xp))
     began = time.perf_counter()
@@ -128,31 +116,27 @@ def measure(xp, part, label, dataset, quick):
         "ready_seconds": ready,
         "cell_seconds": stacks * (ready + steps_of_run * step + count * tests * test_seconds),
     }
-    share = run.network.winners / run.network.architecture.units
     del run, stack
     release_memory()
     if not quick:
         slow, fewer = baseline(xp, settings, count, dataset)
         row |= {"baseline_runs": fewer, "baseline_step_ms": slow and 1e3 * slow}
         row["speed_up"] = slow and (count / step) / (fewer / slow)
-    return row, settings, share
+    return row, settings
 
 
 def outline_of(settings):
-    """The sizes of the published data set that settings are for; MNIST's for another one."""
+    """The sizes of the published data set, MNIST's where there is none."""
     return OUTLINES.get(settings.dataset, OUTLINES["mnist"])
 
 
-def paper_seconds(rows):
+def paper_seconds(results):
     """Estimated seconds of every run of the paper's tables and figures on this device.
 
-    Each run's estimate for a core, times measured over estimated seconds of the cells with
-    the same head.
-
-    rows : list of (row, settings) from `measure`
+    Each run's estimate for a core is scaled as the measured cells of the same head are.
     """
     ratios = {}
-    for row, settings in rows:
+    for row, settings in results:
         estimate = row["runs"] * estimated_seconds(settings, outline_of(settings))
         ratios.setdefault(settings.head, []).append(row["cell_seconds"] / estimate)
     means = {head: statistics.mean(values) for head, values in ratios.items()}
@@ -190,18 +174,18 @@ def main(args):
         f"SGEMM {rate / 1e12:.1f} TFLOP/s; {dataset.name}"
     )
     results = [measure(xp, *case, dataset, quick=n > 1) for n, case in enumerate(CASES)]
-    rows = [row for row, _, _ in results]
+    rows = [row for row, _ in results]
     report_cells(rows, say)
-    first, settings, share = results[0]
+    first, settings = results[0]
     stack, _ = loaded_stack(settings, range(first["runs_together"]), dataset, xp, STEPS)
-    kernels = dense_times(xp, stack, bandwidth, rate) + kernel_times(stack, share, bandwidth)
+    kernels = dense_times(xp, stack, bandwidth, rate) + kernel_times(stack, bandwidth)
     report_kernels(kernels, first, say)
     del stack
     began = time.perf_counter()
     list(run_seeds(settings, range(first["runs"]), dataset, xp, first["runs_together"]))
     whole = time.perf_counter() - began
     say(f"first cell, {first['runs']} runs from start to end on {dataset.name}: {whole:.1f} s")
-    total = paper_seconds([(row, settings) for row, settings, _ in results])
+    total = paper_seconds(results)
     say(f"every run of the paper, estimated from these: {duration(total)}")
     if args.json:
         report = {

@@ -7,6 +7,8 @@ operations at the measured rate of a large one, if that is longer. Small arrays 
 device's cache between launches, so their kernels may be faster than the floor.
 """
 
+from functools import partial
+
 import numpy as np
 
 from minipw.backend.cuda import device_seconds
@@ -45,14 +47,13 @@ def moved_bytes(arguments, share):
     return sum(factors.get(name, 1) * a.nbytes for name, a in arrays.items())
 
 
-def kernel_times(stack, share, bandwidth):
+def kernel_times(stack, bandwidth):
     """Time, bytes and floor of every kernel of a step; the parameters end up meaningless."""
-    plain, found = launcher.launch, {}
+    plain, found, network = launcher.launch, {}, stack.network
+    share = network.winners / network.architecture.units
 
     def launch(sources, kernel, template, grid, arguments, *rest, **named):
-        def call():
-            plain(sources, kernel, template, grid, arguments, *rest, **named)
-
+        call = partial(plain, sources, kernel, template, grid, arguments, *rest, **named)
         times = found.setdefault(kernel, [0, 0.0, 0.0])
         times[0] += 1
         times[1] += device_seconds(call, 3, CALLS)

@@ -87,7 +87,7 @@ def test_launches_are_timed_and_the_launcher_is_given_back(cupy, tiny_dataset, m
         fake.launch(("a.cu",), "two", (), (1,), {"theta": x})
 
     stack.step = step
-    rows = kernels.kernel_times(stack, 0.5, bandwidth=1e9)
+    rows = kernels.kernel_times(stack, bandwidth=1e9)
     assert fake.launch is plain
     assert [(row["kernel"], row["launches"]) for row in rows] == [("one", 2), ("two", 1)]
     assert [row["floor_ms"] for row in rows] == pytest.approx([0.008, 0.008])
