@@ -123,9 +123,9 @@ def settings_of_file(args, flags):
     ]
     if changed or {**values, **flags}.get("head") == "fc":
         values.pop("pair_weights", None)  # they are another network's
-    if not {**values, **flags}.get("dataset", "").lower().endswith(".csv"):
+    if not both.get("dataset", "").lower().endswith(".csv"):
         values.pop("label", None)  # it belongs to the file's own data set
-    if {**values, **flags}.get("experiment") != "split":
+    if both.get("experiment") != "split":
         values.pop("multi_head", None)
     return values
 

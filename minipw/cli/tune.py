@@ -12,7 +12,7 @@ from minipw.files import check_writable
 
 
 def tune(args):
-    """Search settings and write the best to a file that `train --settings` reads; returns the exit status."""
+    """Write the best settings to a file for `train --settings`; returns the exit status."""
     for name, instead in (("density", "--densities"), ("learning_rate", "--learning-rates")):
         if getattr(args, name) is not None:
             raise InputError(f"--{name.replace('_', '-')} is searched: give {instead}")
