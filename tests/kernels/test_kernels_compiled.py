@@ -40,11 +40,11 @@ def exercise(rng, dtype):
     x[0, 0] = 0.5
     _, cache = kwta_forward(x, 10)
     kwta_backward(dy, cache)
-    i, j = rng.integers(0, 77, (2, 2, 420))
-    x = (rng.standard_normal((2, 37, 77)) * rng.binomial(1, 0.3, (2, 37, 77))).astype(dtype)
-    w, dy = (rng.standard_normal(n).astype(dtype) for n in ((2, 420), (2, 2, 37, 3)))
+    i, j = rng.integers(0, 67, (2, 2, 210))
+    x = (rng.standard_normal((2, 33, 67)) * rng.binomial(1, 0.3, (2, 33, 67))).astype(dtype)
+    w, dy = (rng.standard_normal(n).astype(dtype) for n in ((2, 210), (2, 2, 33, 3)))
     for winners in (40, 1):  # the lists fit into shared memory, and do not
-        form = DevicePairs(i, j, 3, 77, winners)
+        form = DevicePairs(i, j, 3, 67, winners)
         _, cache = form.forward(x, w)
         form.backward(dy, cache)
         form.backward(dy[0], cache)
