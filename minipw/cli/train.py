@@ -118,10 +118,9 @@ def settings_of_file(args, flags):
     values = read_settings(args.settings) if args.settings else {}
     if args.protocol:  # a flag wins over the file
         values = {k: v for k, v in values.items() if k not in PROTOCOLS[args.protocol]}
-    changed = [
-        n for n in ("backbone", "head") if n in flags and flags[n] != values.get(n, flags[n])
-    ]
-    if changed or {**values, **flags}.get("head") == "fc":
+    both = {**values, **flags}
+    other = any(both.get(name) != values.get(name, both.get(name)) for name in ("backbone", "head"))
+    if other or both.get("head") == "fc":
         values.pop("pair_weights", None)  # they are another network's
     if not both.get("dataset", "").lower().endswith(".csv"):
         values.pop("label", None)  # it belongs to the file's own data set
