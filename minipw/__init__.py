@@ -19,10 +19,10 @@ The rooms, in reading order:
     cli/          the command line, one file a subcommand
 
     kernels/      the operations of nn/ and rules.py again, fast
-    backend/      NumPy or CuPy, threads, device, memory
+    backend/      NumPy or CuPy, threads, device, memory, files of arrays
     datasets/     find, download, verify, read
     paper/        printed numbers and released settings
-    parameters.py, files.py, progress.py    what all of them share
+    parameters.py the table of every parameter; progress.py the progress bar
 
 Where the paper's text is in the code:
 

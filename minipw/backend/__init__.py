@@ -1,1 +1,1 @@
-"""What an array lives on: NumPy or CuPy, threads, device, memory. Alone imports cupy."""
+"""What an array lives on: NumPy or CuPy, threads, device, memory, a file. Alone imports cupy."""

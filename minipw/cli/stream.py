@@ -13,10 +13,10 @@ from itertools import pairwise
 import numpy as np
 
 from minipw import InputError, datasets
+from minipw.backend.files import check_writable
 from minipw.cli.flags import check_learner, flag_of
 from minipw.cli.train import speaker
 from minipw.experiments import figures
-from minipw.files import check_writable
 from minipw.network.diagnostics import unused_lines
 from minipw.online import model_file
 from minipw.online.classifier import OnlineClassifier

@@ -5,10 +5,10 @@ import sys
 from pathlib import Path
 
 from minipw import InputError
+from minipw.backend.files import check_writable
 from minipw.backend.threads import available_cores
 from minipw.cli.train import chosen_settings, speaker
 from minipw.experiments.tune import tune as search
-from minipw.files import check_writable
 
 
 def tune(args):

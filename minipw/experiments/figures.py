@@ -3,7 +3,7 @@
 import os
 
 from minipw import InputError
-from minipw.files import check_writable
+from minipw.backend.files import check_writable
 from minipw.paper.cells import CURVES
 from minipw.training.metrics import mean_and_interval
 from minipw.training.run import CURVE_SAMPLES

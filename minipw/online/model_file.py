@@ -7,15 +7,16 @@ import os
 
 import numpy as np
 
-from minipw import InputError, __version__, files
+from minipw import InputError, __version__
+from minipw.backend import files
 
 FORMAT = "minipw model"
 VERSION = 1
-"""Of the format; a reader refuses files of a later one."""
+"""Of the format; later ones are refused."""
 
 
 def save(path, arrays, facts):
-    """Replace the file at `path` by the model; see `files.write`.
+    """Replace the file at `path` by the model.
 
     Parameters
     ----------
@@ -39,17 +40,12 @@ def save(path, arrays, facts):
 
 
 def load(path):
-    """What `save` wrote.
-
-    Returns
-    -------
-    arrays : dict of str to ndarray
-    facts : dict
+    """The arrays and facts that `save` wrote.
 
     Raises
     ------
     InputError
-        When the file cannot be read, is none of these, is of a later version or damaged.
+        When the file cannot be read, is no model, is of a later version, or is damaged.
     """
     path = os.fspath(path)
     try:
@@ -61,11 +57,11 @@ def load(path):
     except OSError as error:
         reason = error.strerror or error
         raise InputError(f"cannot read the model {path}: {reason}") from None
-    except Exception as error:  # a damaged archive raises any of a dozen kinds
+    except Exception as error:  # a damaged archive raises a dozen types
         fault = f"{path} is damaged or no model of minipw ({type(error).__name__})"
         raise InputError(f"{fault}: use another copy") from None
     if not whole:
-        raise InputError(f"{path} is damaged (its checksum is another): use another copy")
+        raise InputError(f"{path} is damaged (its checksum differs): use another copy")
     return arrays, facts
 
 
@@ -91,7 +87,7 @@ def checksum(arrays, facts):
 
 @contextlib.contextmanager
 def refusing_damage(path):
-    """Turn whatever goes wrong while a model is put together into an InputError."""
+    """Turn any error in the contents of a model file into an InputError."""
     try:
         yield
     except Exception as error:

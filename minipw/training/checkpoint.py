@@ -6,7 +6,8 @@ import os
 import signal
 import time
 
-from minipw import InputError, files
+from minipw import InputError
+from minipw.backend import files
 
 
 def save(path, arrays, facts):

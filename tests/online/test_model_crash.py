@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 from learner_streams import SMALL, stream
 
-from minipw import InputError, files
+from minipw import InputError
+from minipw.backend import files
 from minipw.online.classifier import OnlineClassifier
 
 TINY = {**SMALL, "backbone": "mlp-6-1", "density": 0.4}

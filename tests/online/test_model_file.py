@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from learner_streams import LABELS, SMALL, assert_same, images, stream
 
-from minipw import InputError, files
+from minipw import InputError
+from minipw.backend import files
 from minipw.online import model_file
 from minipw.online.classifier import OnlineClassifier
 

@@ -16,25 +16,21 @@ FACTS = "facts"
 def write(path, arrays, facts):
     """Replace the file at `path`: a reader finds the old one or the new one, whole.
 
-    A link stays one: the file that it names is replaced. The mode of the old file is kept.
+    A link stays: the file that it points to is replaced. The new file has the mode of the old
+    one. When writing fails, OSError is raised and the old file is still there.
 
     Parameters
     ----------
     path : str
     arrays : dict of str to ndarray
-    facts : what JSON can hold
-
-    Raises
-    ------
-    OSError
-        When the file cannot be written; the old one is then still there.
+    facts : anything that JSON can hold
     """
     text = np.frombuffer(json.dumps(facts).encode(), np.uint8)
     target = os.path.realpath(path)
-    temporary = f"{target}.{os.getpid()}.part"  # two processes do not write into one file
+    temporary = f"{target}.{os.getpid()}.part"  # each process writes its own
     try:
         with open(temporary, "wb") as file:
-            np.savez(file, **arrays, **{FACTS: text})  # last: one that is cut off is missed
+            np.savez(file, **arrays, **{FACTS: text})  # last: a file that is cut off has none
             file.flush()
             os.fsync(file.fileno())
         if os.path.exists(target):
@@ -48,7 +44,7 @@ def write(path, arrays, facts):
 
 
 def _sync_folder(path):
-    """Make the new name last through a power failure, where folders can be synced."""
+    """Make a new name survive a power failure, on systems that can sync a folder."""
     with contextlib.suppress(OSError):
         folder = os.open(os.path.dirname(path), os.O_RDONLY)
         try:
@@ -60,21 +56,18 @@ def _sync_folder(path):
 def read(path, check=lambda facts: None):
     """What `write` wrote.
 
+    A damaged archive raises an exception of any of a dozen kinds.
+
     Parameters
     ----------
     path : str
-    check : callable of the facts, None where there are none
-        Called before the arrays are read; may raise to refuse them.
+    check : callable
+        Called with the facts before the arrays are read. It may raise to refuse the file.
 
     Returns
     -------
     arrays : dict of str to ndarray
-    facts : object
-
-    Raises
-    ------
-    Exception
-        A damaged archive raises any of a dozen kinds.
+    facts : object, or None for a file without facts
     """
     with open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
         facts = json.loads(archive[FACTS].tobytes()) if FACTS in archive.files else None
@@ -84,10 +77,10 @@ def read(path, check=lambda facts: None):
 
 
 def check_writable(path, endings, what):
-    """Raise InputError when a file could not be written to `path` later.
+    """Raise InputError when a file cannot be written to `path`.
 
     endings : tuple of str
-        Of which its name must have one.
+        The name must have one of them.
     what : str
         What the file holds, for the message.
     """
