@@ -1,4 +1,4 @@
-"""The online classifier: learns a stream once, in its order, and is not told of tasks."""
+"""The online classifier: it learns a stream once, in its order, and is not told of tasks."""
 
 import math
 
@@ -9,22 +9,21 @@ from minipw.backend.arrays import array_module, to_device, to_host
 from minipw.backend.cuda import device_module
 from minipw.network import diagnostics
 from minipw.network.architecture import CONVOLUTIONS
-from minipw.network.diagnostics import unused_units
 from minipw.online import growth, model_file, state, validation
 from minipw.online.standardize import Standardizer
 from minipw.rules import Rule, update, zero_importance
 
 COPIED_AT_ONCE = 16 << 20
-"""Bytes of a call's samples that are converted at a time."""
+"""Bytes of samples that a call converts to float64 at a time."""
 
 
 class OnlineClassifier:
     """Learns labelled samples one after the other, and predicts at any time.
 
-    Samples are learned in batches of `batch_size` in the order they come in, however the
-    calls cut the stream: what does not fill a batch waits for the next call, or for
-    `flush`. A label that was not seen before gets an output of its own; nothing that the
-    other outputs know changes.
+    Samples are learned in batches of `batch_size`, in their order. However the calls cut
+    the stream, the batches are the same: samples that do not fill one wait for the next
+    call, or for `flush`. A new label gets an output of its own, and the other outputs stay
+    as they are.
 
     Parameters
     ----------
@@ -34,28 +33,28 @@ class OnlineClassifier:
     rule : {"adagrad", "s-mas", "sgd"}
     learning_rate : float, above 0
     density : float in (0, 1), or None
-        Share of the units that win; None leaves k-WTA out.
+        Fraction of the units that win; None leaves k-WTA out.
     importance_lambda : float, at least 0
         How fast importance grows: stability against plasticity.
     batch_size : int, at least 1
         1 learns each sample before the call returns.
     pair_weights_per_class : int or None
-        None: a tenth of all pairs, but 2,500 to 25,000 where there are as many.
+        None: a tenth of all pairs, but at least 2,500, where they exist, and at most 25,000.
     reserve : int, at least 0
-        Outputs beyond the known classes. They learn from every sample that it is none of
-        theirs, so a later class knows what it is not; a new class takes one and another
-        is added. Not used with `classes`.
+        Outputs without a class, none if `classes` is given. They learn that no sample is
+        theirs, so a new class, which takes one of them, knows what it is not. Another is
+        then added.
     classes : sequence of labels or None
         Classes that are known to come.
     seed : int, at least 0
         All random choices follow from it.
     running_standardize : bool
-        Subtract the mean and divide by the standard deviation of all samples so far, of each
-        feature, or of each channel for a cnn.
+        Subtract the mean and divide by the standard deviation of all samples so far, for
+        each feature, or for each channel with a cnn.
     standardized_limit : float, above 0
         Standardized values are cut to plus or minus this.
     missing : bool
-        NaN is a value that is not known and stands for the mean; False refuses NaN.
+        True: NaN is an unknown value and stands for the mean. False: NaN is refused.
     kwta_threshold, gelu, smas_norm : as in `Architecture` and `Rule`
     device : {"cpu", "cuda"}
 
@@ -75,7 +74,7 @@ class OnlineClassifier:
     Raises
     ------
     InputError
-        Here and in every method: what cannot be used, where it is and what to do.
+        Here and in every method: what is wrong, where, and what to do.
     """
 
     def __init__(
@@ -118,7 +117,7 @@ class OnlineClassifier:
         new = [label for label in dict.fromkeys(labels) if label not in known]
         if new and self.network is not None:
             seed = self.settings["seed"]
-            state.change(self, growth.add_outputs, len(new), seed, self.batch_size)
+            state.grow(self, growth.add_outputs, len(new), seed, self.batch_size)
         for label in new:
             known[label] = len(known)
             self.classes_.append(label)
@@ -126,15 +125,15 @@ class OnlineClassifier:
     def partial_fit(self, x, y):
         """Learn samples, in their order; returns self.
 
-        A call that fails has learned what is before the faulty batch; the rest is left out,
-        and so is what waited.
+        When it fails in a batch, the batches before it are learned; the other samples, and
+        those that waited, are dropped.
 
         Parameters
         ----------
         x : array-like of shape (N, D), (N, height, width) or (N, height, width, channels)
-            Real numbers of any type; N may be 1, or more than fits in memory as float64.
+            Real numbers of any type. N may be 1, or too large for float64 in memory.
         y : list or array of N hashable labels
-            `save` takes text, numbers, True, False, None and tuples of these alone.
+            `save` accepts only text, numbers, True, False, None and tuples of these.
         """
         columns, x = validation.column_names(x) or self.columns, self._checked(x)
         labels = validation.as_labels(y, len(x))
@@ -173,7 +172,7 @@ class OnlineClassifier:
             raise InputError(f"nothing is learned yet: call partial_fit first{advice}")
         classes, rows = len(self.classes_), max(1, COPIED_AT_ONCE // (8 * x[:1].size or 1))
         logits = [np.zeros((0, classes), np.float32)]
-        with np.errstate(over="ignore", invalid="ignore"):  # the message tells
+        with np.errstate(over="ignore", invalid="ignore"):  # reported below
             for start in range(0, len(x), rows):
                 inputs = self._inputs(x[start : start + rows].astype(np.float64))
                 logits.append(to_host(self.network.logits(inputs))[:, :classes])
@@ -192,7 +191,7 @@ class OnlineClassifier:
         return validation.label_array(self.classes_)[self.decision_function(x).argmax(1)]
 
     def score(self, x, y):
-        """Share of the samples whose label is predicted, in [0, 1]."""
+        """Fraction of the samples whose label is predicted, in [0, 1]."""
         best = self.decision_function(x).argmax(1).tolist()
         labels = validation.as_labels(y, len(best))
         if not best:
@@ -201,56 +200,51 @@ class OnlineClassifier:
         return sum(correct) / len(best)
 
     def unused_units(self):
-        """Units before the head that do nothing; see `unused.unused_units`."""
+        """Units before the head that do nothing; see `network.diagnostics`."""
         if self.network is None:
             raise InputError("nothing is learned yet: call partial_fit first")
-        return unused_units(self.network, self.importance, self.rule)
+        return diagnostics.unused_units(self.network, self.importance, self.rule)
 
     def save(self, path):
-        """Replace the file at `path` by one from which `load` goes on bit for bit."""
+        """Replace the file at `path`; what `load` reads from it goes on bit for bit."""
         if self.network is not None and diagnostics.nonfinite_parameter(self.network):
             raise InputError("weights are not finite: not saved; use a smaller learning_rate")
         model_file.save(path, *state.state(self))
 
     @classmethod
     def load(cls, path, device=None):
-        """The learner that `save` wrote; `device` "cpu" or "cuda", None for the one it was on."""
+        """The learner that `save` wrote, on `device`: "cpu", "cuda", or None for the same."""
         parameters.check(device=device or "cpu")
         arrays, facts = model_file.load(path)
         with model_file.refusing_damage(path):
             facts["settings"]["device"] = device = device or facts["settings"]["device"]
-        device_module(device)  # one that is not there is no fault of the file
+        device_module(device)  # that it is not there is not the file's fault
         with model_file.refusing_damage(path):
             return state.restore(cls, arrays, facts)
 
     def add_features(self, count):
-        """Append features that no sample had so far, for an mlp on samples of shape (N, D).
+        """Append features that no sample had so far, to samples of shape (N, D).
 
-        In the samples before they count as missing, or as 0 without `missing`.
+        In earlier samples they count as missing, or as 0 without `missing`.
         """
         if self.input_shape is None or len(self.input_shape) != 1:
-            raise InputError("features can be added to samples of shape (N, D) alone")
+            raise InputError("features can be added only to samples of shape (N, D)")
         count, (x, labels) = validation.feature_count(count), self._waiting
         unknown = np.full((len(x), count), np.nan if self.settings["missing"] else 0.0)
         if self.network is not None:
-            state.change(self, growth.add_inputs, count, self.settings["seed"])
+            state.grow(self, growth.add_inputs, count, self.settings["seed"])
         self._waiting = np.concatenate([x, unknown], axis=1), labels
         self.input_shape, self.columns = (self.input_shape[0] + count,), None
         self.standardizer.add_features(count)
 
     def _begin(self, shape):
-        """Fix the shape of a sample; refuse it where the network cannot have it."""
-        architecture = self._architecture(shape, 2)
-        _ = architecture.winners
-        settings = self.settings
-        features = shape[-1] if settings["backbone"] in CONVOLUTIONS else math.prod(shape)
-        self.standardizer = Standardizer(
-            features, settings["standardized_limit"], settings["missing"]
-        )
+        """Fix the shape of a sample, or raise InputError where no network can have it."""
+        _ = growth.architecture(self.settings, shape, 2).winners
+        convolutional = self.settings["backbone"] in CONVOLUTIONS
+        features = shape[-1] if convolutional else math.prod(shape)
+        options = self.settings["standardized_limit"], self.settings["missing"]
+        self.standardizer = Standardizer(features, *options)
         self.input_shape, self._waiting = shape, (np.zeros((0, *shape)), [])
-
-    def _architecture(self, shape, outputs):
-        return growth.describe(self.settings, shape, outputs)
 
     def _checked(self, x):
         validation.check_columns(validation.column_names(x), self.columns)
@@ -258,7 +252,7 @@ class OnlineClassifier:
         return validation.as_samples(x, self.input_shape, *flags)
 
     def _take(self, x, labels):
-        """Learn every full batch of what waited and what came."""
+        """Learn the full batches of the samples that waited and came; the rest waits."""
         if self.waiting:
             x, labels = np.concatenate([self._waiting[0], x]), self._waiting[1] + labels
         size = self.batch_size
@@ -273,16 +267,17 @@ class OnlineClassifier:
         if not all(label in self._index for label in labels):
             self.add_classes(labels)
         if self.network is None:
-            architecture = self._architecture(self.input_shape, len(self.classes_) + self.reserve)
+            outputs = len(self.classes_) + self.reserve
+            architecture = growth.architecture(self.settings, self.input_shape, outputs)
             network = growth.create(architecture, self.settings["seed"], self.batch_size)
-            state.place(self, network, zero_importance(network.parameters))
+            state.set_network(self, network, zero_importance(network.parameters))
         if self.settings["running_standardize"]:
             self.standardizer.update(x.reshape(-1, self.standardizer.mean.size))
         x, numbers = self._inputs(x), [self._index[label] for label in labels]
         y = to_device(array_module(x), np.array(numbers))
-        with np.errstate(over="ignore", invalid="ignore"):  # the loss tells
+        with np.errstate(over="ignore", invalid="ignore"):  # the loss shows it
             loss, _, gradients = self.network.loss_gradients(x, y, self.rule)
-            if not math.isfinite(loss := float(loss)):  # this waits for a device: once
+            if not math.isfinite(loss := float(loss)):  # the only wait for a GPU in a step
                 raise InputError(self._divergence("the loss is", x))
             for name, gradient in gradients.items():
                 update(self.rule, self.network.parameters[name], self.importance[name], gradient)

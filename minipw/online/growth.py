@@ -1,9 +1,8 @@
-"""Networks whose outputs and inputs increase while they learn.
+"""Networks that get more outputs and inputs while they learn.
 
-Output c is a column: n pair weights, or H dense ones, and with them their importance.
-Its pairs and first weights follow from the seed and from c alone, so a class that comes
-later begins with the same ones as if it had been there from the start, and the columns
-before it stay as they are.
+Output c is a column: n pair weights, or H dense ones, and their importance. Its pairs and
+first weights follow from the seed and c alone. So a class that comes later begins as if it
+had been there from the start, and the columns before it stay as they are.
 """
 
 from dataclasses import replace
@@ -22,10 +21,10 @@ from minipw.network.network import Network
 from minipw.nn.pairwise import Pairs
 
 BACKBONE, PAIRS, HEAD, INPUTS = range(4)
-"""What a generator of the learner's seed is for."""
+"""Purposes of the random generators of a seed."""
 SHARE_OF_PAIRS, LEAST_WEIGHTS, MOST_WEIGHTS = 10, 2_500, 25_000
-"""A class has a tenth of all pairs, so that ten classes share none, but not more than in the
-paper, and not so few that hardly any joins two winners."""
+"""A class has a tenth of all pairs, so that ten classes share none; at most as many as in the
+paper; and enough that some join two winners."""
 
 
 def generator(seed, *purpose):
@@ -34,13 +33,7 @@ def generator(seed, *purpose):
 
 
 def pairs_a_class(units, wanted=None):
-    """n, the pair weights of each class.
-
-    Raises
-    ------
-    InputError
-        When more are wanted than there are pairs of different units.
-    """
+    """n, the pair weights of each class; InputError when there are fewer pairs than wanted."""
     exist = units * (units - 1) // 2
     if exist == 0:
         raise InputError("one unit before the head forms no pair: use a wider backbone")
@@ -54,33 +47,30 @@ def pairs_a_class(units, wanted=None):
     return wanted
 
 
-def describe(settings, shape, outputs):
-    """The architecture of a learner's network.
+def architecture(settings, shape, outputs):
+    """The Architecture of an `OnlineClassifier` with these parameters.
 
     Parameters
     ----------
     settings : dict of str
-        The constructor parameters of `OnlineClassifier`.
     shape : tuple of int
         Of a sample.
-    outputs : int
-        At least 1.
+    outputs : int, at least 1
     """
     shared = ("backbone", "head", "density", "kwta_threshold", "gelu")
-    architecture = Architecture(
-        shape, outputs, pairs="distinct", **{name: settings[name] for name in shared}
-    )
-    if architecture.head == "fc":
-        return architecture
-    count = pairs_a_class(architecture.units, settings["pair_weights_per_class"])
-    return replace(architecture, pair_weights=count * outputs)
+    options = {name: settings[name] for name in shared}
+    dense = Architecture(shape, outputs, pairs="distinct", **options)
+    if dense.head == "fc":
+        return dense
+    count = pairs_a_class(dense.units, settings["pair_weights_per_class"])
+    return replace(dense, pair_weights=count * outputs)
 
 
 def draw_pairs(seed, units, count, classes):
     """The pairs of some classes.
 
-    All pairs that exist are shuffled once; each class takes the next `count` of them, in a
-    circle. No class has a pair twice, and no two share one until all are used.
+    The seed puts all pairs in a random order, a circle. Each class takes the next `count` of
+    them, so no class has a pair twice, and no two share one until all are used.
 
     Parameters
     ----------
@@ -103,26 +93,18 @@ def draw_pairs(seed, units, count, classes):
 
 def draw_head(seed, rows, pairwise, classes):
     """The first weights of some classes: float32 ndarray of shape (rows, len(classes))."""
-    columns = []
-    for c in classes:
+    head = np.empty((rows, len(classes)), np.float32)
+    for column, c in zip(head.T, classes, strict=True):
         rng = generator(seed, HEAD, c)
-        columns.append(
-            PAIRWISE_STD * rng.standard_normal((rows, 1))
-            if pairwise
-            else he_normal(rng, (rows, 1), np.float32)
-        )
-    return np.concatenate(columns, axis=1).astype(np.float32)
+        if pairwise:
+            column[:] = PAIRWISE_STD * rng.standard_normal(rows)
+        else:
+            column[:] = he_normal(rng, (rows, 1), np.float32)[:, 0]
+    return head
 
 
 def create(architecture, seed, batch_size):
-    """A network with the first `architecture.classes` outputs.
-
-    Parameters
-    ----------
-    architecture : Architecture
-        Its `pair_weights` are those of all classes together.
-    seed, batch_size : int
-    """
+    """A network with its first weights."""
     require_host_memory(architecture, batch_size)
     rng = generator(seed, BACKBONE)
     parameters = {
@@ -132,15 +114,7 @@ def create(architecture, seed, batch_size):
 
 
 def add_outputs(network, importance, count, seed, batch_size):
-    """The network with `count` more outputs; the others are as before.
-
-    Parameters
-    ----------
-    network : Network
-    importance : dict of str to ndarray
-        That of the head gets the new columns, 0.
-    count, seed, batch_size : int
-    """
+    """The network with `count` more outputs, and columns of 0 in the head's importance."""
     before = network.architecture
     classes = before.classes + count
     weights = before.pair_weights // before.classes * classes
@@ -154,7 +128,7 @@ def add_outputs(network, importance, count, seed, batch_size):
 
 
 def _with_head(architecture, parameters, before, seed, batch_size):
-    """A network whose head has the columns of the network `before`, then drawn ones."""
+    """A network whose head has the columns of the network `before`, if any, then drawn ones."""
     pairwise, classes = architecture.head == "pairwise", architecture.classes
     rows = architecture.pair_weights // classes if pairwise else architecture.units
     drawn = range(before.architecture.classes if before is not None else 0, classes)
@@ -174,13 +148,16 @@ def _with_head(architecture, parameters, before, seed, batch_size):
 
 
 def assemble(architecture, parameters, i, j, batch_size, before=None):
-    """A network from its parts.
+    """A network from its parameters and pairs.
 
-    Its head adds the products of a class in the same order however many classes there
-    are: the old outputs do not change in a bit when the head grows.
+    However many classes there are, its head adds the products of each in the same order. So
+    the old outputs stay the same, bit for bit, when the head grows.
 
+    Parameters
+    ----------
+    i, j : int64 ndarray of shape (P,), or None for a dense head
     before : object or None
-        The implementation for the first of the outputs.
+        The head's implementation for the first of the outputs.
     """
     network = Network(architecture, parameters)
     if i is None:
@@ -199,10 +176,10 @@ def assemble(architecture, parameters, i, j, batch_size, before=None):
     return network
 
 
-def moved(network, importance, xp, batch_size):
+def transfer(network, importance, xp, batch_size):
     """A network and its importance with the arrays of the module `xp`, numpy or cupy.
 
-    Networks grow on the host; each place has its own implementation of the pairwise head.
+    Networks grow on the host, and a device has its own implementation of the pairwise head.
     """
     if array_module(network.parameters["head"]) is xp:
         return network, importance
@@ -217,17 +194,13 @@ def moved(network, importance, xp, batch_size):
 
 def add_inputs(network, importance, count, seed):
     """The network of a dense backbone with `count` more inputs; at 0 they change nothing."""
-    before = network.architecture
     inputs, width = network.parameters["dense0"].shape
-    std = np.sqrt(2 / inputs)
-    drawn = [
-        std * generator(seed, INPUTS, n).standard_normal((1, width))
-        for n in range(inputs, inputs + count)
-    ]
-    drawn = np.concatenate(drawn).astype(np.float32)
+    rows = range(inputs, inputs + count)
+    drawn = np.stack([generator(seed, INPUTS, n).standard_normal(width) for n in rows])
+    drawn = (np.sqrt(2 / inputs) * drawn).astype(np.float32)
     network.parameters["dense0"] = np.concatenate([network.parameters["dense0"], drawn])
     importance["dense0"] = np.concatenate([importance["dense0"], np.zeros_like(drawn)])
-    architecture = replace(before, input_shape=(inputs + count,))
+    architecture = replace(network.architecture, input_shape=(inputs + count,))
     grown = Network(architecture, network.parameters)
     grown.pairs, grown.evaluation_pairs = network.pairs, network.evaluation_pairs
     return grown

@@ -12,14 +12,14 @@ except ImportError as error:
     raise ImportError(f"{error}: pip install 'minipw[river]'") from error
 
 NO_FEATURE = ("no feature",)
-"""Of a stream that begins with samples without features: a column of missing values."""
+"""The columns of a stream that begins with an empty sample: one, of missing values."""
 
 
 class PairwiseClassifier(base.MiniBatchClassifier):
     """`OnlineClassifier` for samples that are dicts of numbers.
 
-    A feature may come later, which widens the first layer, or be missing, which counts as
-    its mean so far. In a prediction features that were never learned are left out.
+    A feature that comes later widens the first layer; a missing one counts as its mean so
+    far. Predictions ignore features that were never learned.
 
     Parameters
     ----------
@@ -46,23 +46,9 @@ class PairwiseClassifier(base.MiniBatchClassifier):
         smas_norm="mean",
         seed=0,
     ):
-        self.backbone = backbone
-        self.head = head
-        self.rule = rule
-        self.learning_rate = learning_rate
-        self.density = density
-        self.importance_lambda = importance_lambda
-        self.batch_size = batch_size
-        self.pair_weights_per_class = pair_weights_per_class
-        self.reserve = reserve
-        self.running_standardize = running_standardize
-        self.standardized_limit = standardized_limit
-        self.kwta_threshold = kwta_threshold
-        self.gelu = gelu
-        self.smas_norm = smas_norm
-        self.seed = seed
+        vars(self).update((name, value) for name, value in locals().items() if name != "self")
         self._learner = OnlineClassifier(**self._get_params(), missing=True)
-        self._columns = {}  # of each feature
+        self._columns = {}  # from each feature to its column
 
     @classmethod
     def _unit_test_params(cls):
@@ -99,9 +85,9 @@ class PairwiseClassifier(base.MiniBatchClassifier):
             return
         known = self._columns
         new = {feature for x in samples for feature in x} - known.keys()
-        new = sorted(new, key=lambda feature: (str(type(feature)), feature))
         if not known and not new:
-            new = [NO_FEATURE]
+            new = NO_FEATURE
+        new = sorted(new, key=lambda feature: (str(type(feature)), feature))
         columns = known | {feature: n for n, feature in enumerate(new, len(known))}
         rows = self._rows(samples, columns)
         if new and self._learner.input_shape is not None:

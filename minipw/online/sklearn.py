@@ -20,7 +20,7 @@ class PairwiseClassifier(ClassifierMixin, BaseEstimator):
     Parameters
     ----------
     random_state : int, RandomState or None
-        Where the seed of the learner comes from.
+        The source of the learner's seed.
     backbone, ..., smas_norm
         Those of `OnlineClassifier`.
 
@@ -50,22 +50,7 @@ class PairwiseClassifier(ClassifierMixin, BaseEstimator):
         smas_norm="mean",
         random_state=None,
     ):
-        self.backbone = backbone
-        self.head = head
-        self.rule = rule
-        self.learning_rate = learning_rate
-        self.density = density
-        self.importance_lambda = importance_lambda
-        self.batch_size = batch_size
-        self.pair_weights_per_class = pair_weights_per_class
-        self.reserve = reserve
-        self.running_standardize = running_standardize
-        self.standardized_limit = standardized_limit
-        self.missing = missing
-        self.kwta_threshold = kwta_threshold
-        self.gelu = gelu
-        self.smas_norm = smas_norm
-        self.random_state = random_state
+        vars(self).update((name, value) for name, value in locals().items() if name != "self")
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
@@ -77,16 +62,16 @@ class PairwiseClassifier(ClassifierMixin, BaseEstimator):
         return np.unique(self.learner_.classes_)
 
     def fit(self, X, y):
-        """Learn a whole data set once, in its order; what was learned before is dropped."""
+        """Learn a whole data set once, in its order; forget what was learned before."""
         X, y = self._validated(X, y)
         self.learner_ = self._learner(np.unique(y))
         self.learner_.partial_fit(X, y).flush()
         return self
 
     def partial_fit(self, X, y, classes=None):
-        """Go on learning; `classes` are optional and may be given at any call.
+        """Go on learning; any call may announce `classes`, none must.
 
-        Parameters that are set after the first call hold from the next `fit` on.
+        Parameters that are set after the first call take effect with the next `fit`.
         """
         first = not hasattr(self, "learner_")
         X, y = self._validated(X, y, reset=first)
@@ -124,7 +109,7 @@ class PairwiseClassifier(ClassifierMixin, BaseEstimator):
     def _columns(self, X, method):
         """What a method of the learner returns, in the order of `classes_`."""
         check_is_fitted(self)
-        X = validate_data(self, X, reset=False, **self._limits())
+        X = validate_data(self, X, reset=False, **self._allowed())
         return getattr(self.learner_, method)(X)[:, np.argsort(self.learner_.classes_)]
 
     def _learner(self, classes):
@@ -133,10 +118,9 @@ class PairwiseClassifier(ClassifierMixin, BaseEstimator):
         return OnlineClassifier(seed=seed, classes=classes, **settings)
 
     def _validated(self, X, y, reset=True):
-        X, y = validate_data(self, X, y, reset=reset, **self._limits())
+        X, y = validate_data(self, X, y, reset=reset, **self._allowed())
         check_classification_targets(y)
         return X, y
 
-    def _limits(self):
-        finite = "allow-nan" if self.missing else True
-        return {"allow_nd": True, "ensure_all_finite": finite}
+    def _allowed(self):
+        return {"allow_nd": True, "ensure_all_finite": "allow-nan" if self.missing else True}

@@ -1,4 +1,4 @@
-"""The state of an online classifier as arrays and facts, and its settings checked."""
+"""The state of an online classifier as arrays and facts; its settings; its network."""
 
 import numpy as np
 
@@ -8,8 +8,8 @@ from minipw.backend.cuda import device_module
 from minipw.network.architecture import CONVOLUTIONS, parse_mlp
 from minipw.online import growth
 
-COUNTED = ("reserve", "loss", "steps", "samples")
-"""Attributes that are numbers."""
+NUMBERS = ("reserve", "loss", "steps", "samples")
+"""Attributes that are numbers or None."""
 
 
 def checked(settings):
@@ -33,18 +33,14 @@ def checked(settings):
 
 
 def state(learner):
-    """Everything that the rest of the stream depends on.
-
-    Parameters
-    ----------
-    learner : OnlineClassifier
+    """What a learner needs to go on.
 
     Returns
     -------
     arrays : dict of str to ndarray
     facts : dict that JSON can hold
     """
-    facts = {name: getattr(learner, name) for name in COUNTED}
+    facts = {name: getattr(learner, name) for name in NUMBERS}
     facts["settings"] = learner.settings
     facts["classes"] = [encode_label(label) for label in learner.classes_]
     facts["input_shape"], facts["columns"] = learner.input_shape, learner.columns
@@ -66,7 +62,7 @@ def restore(kind, arrays, facts):
     """The learner of class `kind` whose `state` this is."""
     labels = [decode_label(label) for label in facts["classes"]]
     learner = kind(**facts["settings"], classes=labels)
-    for name in COUNTED:
+    for name in NUMBERS:
         setattr(learner, name, facts[name])
     if facts["input_shape"] is None:
         return learner
@@ -80,7 +76,7 @@ def restore(kind, arrays, facts):
     learner.standardizer.restore(arrays["standardizer"])
     if "parameter/head" not in arrays:
         return learner
-    architecture = learner._architecture(shape, len(labels) + learner.reserve)
+    architecture = growth.architecture(learner.settings, shape, len(labels) + learner.reserve)
     shapes = {layer.name: layer.shape for layer in architecture.layers()}
     i = j = None
     if architecture.head == "fc":
@@ -97,22 +93,24 @@ def restore(kind, arrays, facts):
     parameters = {name: arrays[f"parameter/{name}"] for name in shapes}
     importance = {name: arrays[f"importance/{name}"] for name in shapes}
     network = growth.assemble(architecture, parameters, i, j, learner.batch_size)
-    place(learner, network, importance)
+    set_network(learner, network, importance)
     return learner
 
 
-def place(learner, network, importance):
+def set_network(learner, network, importance):
     """Give a learner a network and its importance, on the device of its settings."""
     xp = device_module(learner.settings["device"])
-    moved = growth.moved(network, importance, xp, learner.batch_size)
-    learner.network, learner.importance = moved
+    learner.network, learner.importance = growth.transfer(
+        network, importance, xp, learner.batch_size
+    )
 
 
-def change(learner, function, *args):
-    """Replace a learner's network by what `function` makes of it and of `args`, on the host."""
-    network, importance = learner.network, learner.importance
-    network, importance = growth.moved(network, importance, np, learner.batch_size)
-    place(learner, function(network, importance, *args), importance)
+def grow(learner, function, *args):
+    """Replace a learner's network by function(network, importance, *args), on the host."""
+    network, importance = growth.transfer(
+        learner.network, learner.importance, np, learner.batch_size
+    )
+    set_network(learner, function(network, importance, *args), importance)
 
 
 def _require(arrays, name, shape, dtype):
@@ -124,13 +122,7 @@ def _require(arrays, name, shape, dtype):
 
 
 def encode_label(label):
-    """A class label as JSON holds it; a tuple becomes a list.
-
-    Raises
-    ------
-    InputError
-        For labels that are not str, int, float, bool, None or tuples of these.
-    """
+    """A class label as JSON holds it, tuples as lists; InputError where it cannot."""
     if type(label) is tuple:
         return [encode_label(item) for item in label]
     if label is None or type(label) in (str, int, float, bool):
