@@ -92,6 +92,6 @@ def check_writable(path, endings, what):
     if os.path.isdir(path):
         raise InputError(f"{what} {path}: is a folder, name a file")
     if os.path.exists(path) and not os.access(path, os.W_OK):
-        raise InputError(f"{what} {path}: is there and cannot be written")
+        raise InputError(f"{what} {path}: exists and cannot be written")
     if not (os.path.isdir(folder) and os.access(folder, os.W_OK)):
         raise InputError(f"{what} {path}: {folder} is no folder that can be written")

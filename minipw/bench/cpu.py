@@ -127,9 +127,8 @@ def measure(case, dataset, rate, bandwidth):
     step = np.median([clock[3] - clock[0] for clock in clocks[UNCOUNTED:]])
     arrays = 2 if case.rule == "sgd" else 3
     moved = 2 * arrays * 4 * network.parameter_count
-    floor = (
-        step_operations(network.architecture, case.batch_size, case.rule) / rate + moved / bandwidth
-    )
+    operations = step_operations(network.architecture, case.batch_size, case.rule)
+    floor = operations / rate + moved / bandwidth
     return {
         "network": f"{case.backbone} {case.head}",
         "rule": case.rule,

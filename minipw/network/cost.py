@@ -18,7 +18,7 @@ from minipw.network.head_implementation import (
 )
 
 SHARE = 0.8
-"""The part of the free memory that is planned with. The rest is for what is not counted."""
+"""The part of the free memory that is used. The rest is for what the estimates leave out."""
 LARGEST_EVALUATION_BATCH = 10_000
 PRODUCT_BYTES = {WinnerPairs: 60, ListedPairs: 100}
 """What forward and backward hold for a product of two units, roughly."""
@@ -63,7 +63,7 @@ def table_bytes(implementation, architecture):
     if implementation is WinnerPairs:
         return 6 * times_listed(architecture.pair_weights, units) * units**2
     if implementation is MatrixPairs:
-        matrices = 2 + THREADS.count  # they, their triangles, and what each thread reads dw from
+        matrices = 2 + THREADS.count  # whole, lower halves, and dw of each thread
         return 4 * matrices * classes * units**2
     if implementation is SparsePairs:
         return 4 * classes * units * (1 + THREADS.count * AT_ONCE)
@@ -105,7 +105,7 @@ def run_bytes(architecture, settings):
 
 
 def runs_that_fit(free, data, run):
-    """R, at least 1. All arguments are bytes: free ones, of the data, of one run."""
+    """R, at least 1, from bytes: those that are free, those of the data, those of one run."""
     return max(1, int((SHARE * free - data) / run))
 
 

@@ -194,11 +194,9 @@ class Network:
         def share_gradients(share):
             """Loss, logits and gradients of a slice of the batch, weighted by its length."""
             logits, caches = self.forward(x[(*runs, share)])
+            share_mask = mask[..., share, :] if mask_per_sample else mask
             loss, loss_cache = softmax_cross_entropy_forward(
-                logits,
-                labels[..., share],
-                mask[..., share, :] if mask_per_sample else mask,
-                masking,
+                logits, labels[..., share], share_mask, masking
             )
             dlogits = softmax_cross_entropy_backward(loss_cache)
             if rule.needs_output_norm:
@@ -215,16 +213,7 @@ class Network:
         return loss, logits, gradients
 
     def logits(self, x):
-        """Logits of one or more samples, in batches, without gradients.
-
-        Parameters
-        ----------
-        x : ndarray of shape (..., N, *input_shape)
-
-        Returns
-        -------
-        ndarray of shape (..., N, C)
-        """
+        """Logits (..., N, C) of N samples x, (..., N, *input_shape), in batches; N is 1 or more."""
         axis = x.ndim - len(self.architecture.input_shape) - 1
         runs = (slice(None),) * axis  # the leading axes
         size = self.evaluation_batch

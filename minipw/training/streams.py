@@ -69,7 +69,8 @@ def blur(tasks, share, rng):
     Notes
     -----
     A sample's place is uniform in its task. It then moves either way, uniformly, by up to
-    half the length of the mixed part at the nearer boundary.
+    half the length of the mixed part at the nearer boundary. The stream is in the order of
+    the places.
     """
     sizes = [task.train.size for task in tasks]
     shorter = [min(pair) for pair in pairwise(sizes)] or sizes
@@ -91,13 +92,7 @@ def blur(tasks, share, rng):
 
 
 def tasks_for(settings, dataset, rng):
-    """The tasks of a run in their order, each large enough for a batch.
-
-    Raises
-    ------
-    InputError
-        When the settings do not fit the data.
-    """
+    """The tasks of a run in their order, each large enough for a batch, else InputError."""
     tasks = EXPERIMENTS[settings.experiment](settings, dataset, rng)
     for task in tasks:
         if task.train.size == 0 or task.test.size == 0:
