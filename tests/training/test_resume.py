@@ -1,4 +1,4 @@
-"""A run that was left and taken up from its checkpoint ends as if it had not been."""
+"""A run that resumes from its checkpoint ends as if it had never stopped."""
 
 import os
 from dataclasses import replace
@@ -98,7 +98,7 @@ def test_a_run_stopped_again_and_again_ends_the_same(data, path, experiment, rng
     assert_equal(state, learn(settings, data))
 
 
-def test_the_record_of_a_run_that_was_taken_up(data, path):
+def test_the_record_of_a_resumed_run(data, path):
     whole = train(BASE, 3, data)
     with pytest.raises(Stopped):
         train(BASE, 3, data, checkpointer=Checkpointer(path, "k", stop_at(20)))
