@@ -23,7 +23,8 @@ class OnlineClassifier:
     Samples are learned in batches of `batch_size`, in their order. However the calls cut
     the stream, the batches are the same: samples that do not fill one wait for the next
     call, or for `flush`. A new label gets an output of its own, and the other outputs stay
-    as they are.
+    as they are. Every method raises an InputError that says what is wrong, where, and what
+    to do.
 
     Parameters
     ----------
@@ -60,21 +61,13 @@ class OnlineClassifier:
 
     Attributes
     ----------
-    classes_ : list
-        The labels, in the order they were first seen.
-    steps, samples : int
-        Batches and samples learned.
+    classes_ : list of the labels, in the order they were first seen
+    steps, samples : int, batches and samples learned
     loss : float or None
         Mean cross-entropy of the last batch before it was learned.
     input_shape, columns : tuple or None
         Shape of a sample, and the names of its features where a table gave them.
-    network : Network or None
-    importance : dict of str to ndarray, of each parameter
-
-    Raises
-    ------
-    InputError
-        Here and in every method: what is wrong, where, and what to do.
+    network, importance : Network or None, and a dict of str to ndarray, for each parameter
     """
 
     def __init__(
@@ -98,29 +91,26 @@ class OnlineClassifier:
         smas_norm="mean",
         device="cpu",
     ):
-        given = dict(locals())
-        del given["self"], given["classes"]
+        given = {name: v for name, v in locals().items() if name not in ("self", "classes")}
         self.settings = state.checked(given)
-        constants = self.settings["learning_rate"], self.settings["importance_lambda"]
-        self.rule = Rule(self.settings["rule"], *constants, self.settings["smas_norm"])
+        parts = ("rule", "learning_rate", "importance_lambda", "smas_norm")
+        self.rule = Rule(*(self.settings[name] for name in parts))
         self.reserve = self.settings["reserve"] if classes is None else 0
         self.classes_, self._index = [], {}
         self.network, self.importance, self.standardizer = None, {}, None
-        self.input_shape, self.columns, self.loss, self.steps, self.samples = None, None, None, 0, 0
+        self.input_shape = self.columns = self.loss = None
+        self.steps = self.samples = 0
         self._waiting = None  # samples (fewer than a batch) and their labels
         self.add_classes(() if classes is None else classes)
 
     def add_classes(self, labels):
         """Add outputs for classes that are known to come."""
-        known = self._index
         labels = validation.label_list(labels, "classes")
-        new = [label for label in dict.fromkeys(labels) if label not in known]
+        new = [label for label in dict.fromkeys(labels) if label not in self._index]
         if new and self.network is not None:
-            seed = self.settings["seed"]
-            state.grow(self, growth.add_outputs, len(new), seed, self.batch_size)
-        for label in new:
-            known[label] = len(known)
-            self.classes_.append(label)
+            state.grow(self, growth.add_outputs, len(new), self.settings["seed"], self.batch_size)
+        self._index |= {label: n for n, label in enumerate(new, len(self.classes_))}
+        self.classes_ += new
 
     def partial_fit(self, x, y):
         """Learn samples, in their order; returns self.
@@ -140,8 +130,8 @@ class OnlineClassifier:
         if self.input_shape is None:
             self._begin(x.shape[1:])
         self.columns = columns
-        bytes_a_batch = 8 * self.batch_size * math.prod(self.input_shape)
-        rows = self.batch_size * max(1, COPIED_AT_ONCE // bytes_a_batch)
+        size = self.batch_size
+        rows = size * max(1, COPIED_AT_ONCE // (8 * size * math.prod(self.input_shape)))
         for n in range(0, len(x), rows):
             self._take(x[n : n + rows].astype(np.float64), labels[n : n + rows])
         return self
@@ -156,7 +146,7 @@ class OnlineClassifier:
 
     @property
     def batch_size(self):
-        """Samples that are learned in one step."""
+        """Samples that a step learns."""
         return self.settings["batch_size"]
 
     @property
@@ -167,9 +157,7 @@ class OnlineClassifier:
     def decision_function(self, x):
         """Logits of the classes in `classes_`: float32 ndarray of shape (N, C)."""
         x = self._checked(x)
-        if self.network is None:
-            advice = f"; {self.waiting} samples wait: call flush" if self.waiting else ""
-            raise InputError(f"nothing is learned yet: call partial_fit first{advice}")
+        self._require_network()
         classes, rows = len(self.classes_), max(1, COPIED_AT_ONCE // (8 * x[:1].size or 1))
         logits = [np.zeros((0, classes), np.float32)]
         with np.errstate(over="ignore", invalid="ignore"):  # reported below
@@ -201,8 +189,7 @@ class OnlineClassifier:
 
     def unused_units(self):
         """Units before the head that do nothing; see `network.diagnostics`."""
-        if self.network is None:
-            raise InputError("nothing is learned yet: call partial_fit first")
+        self._require_network()
         return diagnostics.unused_units(self.network, self.importance, self.rule)
 
     def save(self, path):
@@ -242,8 +229,8 @@ class OnlineClassifier:
         _ = growth.architecture(self.settings, shape, 2).winners
         convolutional = self.settings["backbone"] in CONVOLUTIONS
         features = shape[-1] if convolutional else math.prod(shape)
-        options = self.settings["standardized_limit"], self.settings["missing"]
-        self.standardizer = Standardizer(features, *options)
+        limit, missing = self.settings["standardized_limit"], self.settings["missing"]
+        self.standardizer = Standardizer(features, limit, missing)
         self.input_shape, self._waiting = shape, (np.zeros((0, *shape)), [])
 
     def _checked(self, x):
@@ -251,13 +238,18 @@ class OnlineClassifier:
         flags = self.settings["running_standardize"], self.settings["missing"]
         return validation.as_samples(x, self.input_shape, *flags)
 
+    def _require_network(self):
+        if self.network is None:
+            advice = f"; {self.waiting} samples wait: call flush" if self.waiting else ""
+            raise InputError(f"nothing is learned yet: call partial_fit first{advice}")
+
     def _take(self, x, labels):
         """Learn the full batches of the samples that waited and came; the rest waits."""
         if self.waiting:
             x, labels = np.concatenate([self._waiting[0], x]), self._waiting[1] + labels
         size = self.batch_size
         whole = len(x) // size * size
-        self._waiting = x[:0], []
+        self._waiting = x[:0], []  # also where a batch fails
         for start in range(0, whole, size):
             self._learn(x[start : start + size], labels[start : start + size])
         self._waiting = x[whole:].copy(), labels[whole:]
@@ -273,8 +265,8 @@ class OnlineClassifier:
             state.set_network(self, network, zero_importance(network.parameters))
         if self.settings["running_standardize"]:
             self.standardizer.update(x.reshape(-1, self.standardizer.mean.size))
-        x, numbers = self._inputs(x), [self._index[label] for label in labels]
-        y = to_device(array_module(x), np.array(numbers))
+        x, y = self._inputs(x), np.array([self._index[label] for label in labels])
+        y = to_device(array_module(x), y)
         with np.errstate(over="ignore", invalid="ignore"):  # the loss shows it
             loss, _, gradients = self.network.loss_gradients(x, y, self.rule)
             if not math.isfinite(loss := float(loss)):  # the only wait for a GPU in a step

@@ -48,15 +48,7 @@ def pairs_a_class(units, wanted=None):
 
 
 def architecture(settings, shape, outputs):
-    """The Architecture of an `OnlineClassifier` with these parameters.
-
-    Parameters
-    ----------
-    settings : dict of str
-    shape : tuple of int
-        Of a sample.
-    outputs : int, at least 1
-    """
+    """The Architecture of an `OnlineClassifier` for samples of this shape."""
     shared = ("backbone", "head", "density", "kwta_threshold", "gelu")
     options = {name: settings[name] for name in shared}
     dense = Architecture(shape, outputs, pairs="distinct", **options)
@@ -71,11 +63,6 @@ def draw_pairs(seed, units, count, classes):
 
     The seed puts all pairs in a random order, a circle. Each class takes the next `count` of
     them, so no class has a pair twice, and no two share one until all are used.
-
-    Parameters
-    ----------
-    seed, units, count : int
-    classes : range
 
     Returns
     -------

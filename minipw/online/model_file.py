@@ -16,13 +16,7 @@ VERSION = 1
 
 
 def save(path, arrays, facts):
-    """Replace the file at `path` by the model.
-
-    Parameters
-    ----------
-    path : str or path
-    arrays : dict of str to ndarray
-    facts : dict that JSON can hold
+    """Replace the file at `path` by arrays, a dict, and facts that JSON can hold.
 
     Raises
     ------

@@ -63,7 +63,7 @@ class PairwiseClassifier(ClassifierMixin, BaseEstimator):
 
     def fit(self, X, y):
         """Learn a whole data set once, in its order; forget what was learned before."""
-        X, y = self._validated(X, y)
+        X, y = self._validated(X, y, reset=True)
         self.learner_ = self._learner(np.unique(y))
         self.learner_.partial_fit(X, y).flush()
         return self
@@ -117,7 +117,7 @@ class PairwiseClassifier(ClassifierMixin, BaseEstimator):
         seed = check_random_state(settings.pop("random_state")).randint(2**31)
         return OnlineClassifier(seed=seed, classes=classes, **settings)
 
-    def _validated(self, X, y, reset=True):
+    def _validated(self, X, y, reset):
         X, y = validate_data(self, X, y, reset=reset, **self._allowed())
         check_classification_targets(y)
         return X, y

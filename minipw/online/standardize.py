@@ -1,9 +1,9 @@
-"""Mean and standard deviation of a stream, kept up while it passes."""
+"""Running mean and standard deviation of a stream."""
 
 import numpy as np
 
 CONSTANT = 1e-12
-"""A standard deviation under this share of the mean is rounding, not variation."""
+"""A standard deviation below this share of the mean is rounding, not variation."""
 
 
 class Standardizer:
@@ -12,25 +12,23 @@ class Standardizer:
         mean <- mean + d n / (N + n),   d = mean of the batch - mean
         M2   <- M2 + M2 of the batch + d^2 N n / (N + n)
 
-    N samples are in the sums, n are added; M2 is the sum of the squared deviations
-    from the mean. Nothing large is subtracted from something large, so an offset far
-    above the variation does no harm.
-
-    Attributes
-    ----------
-    count, mean, squares : float64 ndarray of shape (D,)
-        N, the mean and M2 of each feature.
+    N samples are in the sums, n are added; M2 is the sum of the squared deviations from the
+    mean. No large numbers are subtracted, so an offset far above the variation does no harm.
 
     Parameters
     ----------
     features : int
         D.
     limit : float
-        Standardized values are cut to [-limit, limit]: the first value of a feature
-        that was constant for n samples stands sqrt(n) deviations from the mean.
+        Standardized values are cut to [-limit, limit]: the first other value of a feature
+        that was constant for n samples is sqrt(n) deviations from the mean.
     missing : bool
-        NaN stands for a value that is not known: it is left out of the sums and
-        becomes 0, the mean.
+        NaN is an unknown value: it is left out of the sums and becomes 0, the mean.
+
+    Attributes
+    ----------
+    count, mean, squares : float64 ndarray of shape (D,)
+        N, the mean and M2 of each feature.
     """
 
     def __init__(self, features, limit, missing=False):
@@ -66,16 +64,7 @@ class Standardizer:
         self._scale()
 
     def transform(self, x):
-        """The samples in deviations from the mean; a constant feature is 0.
-
-        Parameters
-        ----------
-        x : float64 ndarray of shape (n, D)
-
-        Returns
-        -------
-        float64 ndarray of shape (n, D)
-        """
+        """Samples x : float64 ndarray (n, D) in deviations from the mean, constant features 0."""
         x = (x - self.mean) * self.scale
         if self.missing:
             x[np.isnan(x)] = 0.0

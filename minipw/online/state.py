@@ -70,10 +70,9 @@ def restore(kind, arrays, facts):
     learner._begin(shape)
     learner.columns = facts.get("columns") and tuple(facts["columns"])
     waiting = [decode_label(label) for label in facts["waiting"]]
-    learner._waiting = arrays["waiting"], waiting
-    _require(arrays, "waiting", (len(waiting), *shape), np.float64)
-    _require(arrays, "standardizer", learner.standardizer.state().shape, np.float64)
-    learner.standardizer.restore(arrays["standardizer"])
+    learner._waiting = _array(arrays, "waiting", (len(waiting), *shape), np.float64), waiting
+    expected = learner.standardizer.state().shape
+    learner.standardizer.restore(_array(arrays, "standardizer", expected, np.float64))
     if "parameter/head" not in arrays:
         return learner
     architecture = growth.architecture(learner.settings, shape, len(labels) + learner.reserve)
@@ -83,15 +82,13 @@ def restore(kind, arrays, facts):
         shapes["head"] = architecture.units, architecture.classes
     else:
         shapes["head"] = (architecture.pair_weights,)
-        _require(arrays, "pairs", (2, architecture.pair_weights), np.int64)
-        i, j = arrays["pairs"]
+        i, j = _array(arrays, "pairs", (2, architecture.pair_weights), np.int64)
         if min(i.min(), j.min()) < 0 or max(i.max(), j.max()) >= architecture.units:
             raise InputError("the pairs do not fit the settings")
-    for name, expected in shapes.items():
-        for kind_of_array in ("parameter", "importance"):
-            _require(arrays, f"{kind_of_array}/{name}", expected, np.float32)
-    parameters = {name: arrays[f"parameter/{name}"] for name in shapes}
-    importance = {name: arrays[f"importance/{name}"] for name in shapes}
+    parameters, importance = (
+        {name: _array(arrays, f"{part}/{name}", shapes[name], np.float32) for name in shapes}
+        for part in ("parameter", "importance")
+    )
     network = growth.assemble(architecture, parameters, i, j, learner.batch_size)
     set_network(learner, network, importance)
     return learner
@@ -100,25 +97,25 @@ def restore(kind, arrays, facts):
 def set_network(learner, network, importance):
     """Give a learner a network and its importance, on the device of its settings."""
     xp = device_module(learner.settings["device"])
-    learner.network, learner.importance = growth.transfer(
-        network, importance, xp, learner.batch_size
-    )
+    placed = growth.transfer(network, importance, xp, learner.batch_size)
+    learner.network, learner.importance = placed
 
 
 def grow(learner, function, *args):
     """Replace a learner's network by function(network, importance, *args), on the host."""
-    network, importance = growth.transfer(
-        learner.network, learner.importance, np, learner.batch_size
-    )
+    network, importance = learner.network, learner.importance
+    network, importance = growth.transfer(network, importance, np, learner.batch_size)
     set_network(learner, function(network, importance, *args), importance)
 
 
-def _require(arrays, name, shape, dtype):
+def _array(arrays, name, shape, dtype):
+    """The array of this name, which must have this shape and type."""
     array = arrays[name]
     if array.shape != shape or array.dtype != dtype:
         raise InputError(
             f"{name} of shape {array.shape} does not fit the settings, which need {shape}"
         )
+    return array
 
 
 def encode_label(label):

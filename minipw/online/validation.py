@@ -7,20 +7,17 @@ import numpy as np
 
 from minipw import InputError
 
-LARGEST = 1e100
-"""Of the inputs that are standardized: sums of their squares stay finite in float64."""
-LARGEST_UNSCALED = 1e30
-"""Of the inputs that are used as they are, in float32."""
+LARGEST, LARGEST_UNSCALED = 1e100, 1e30
+"""The largest inputs. Squares of standardized ones are summed in float64; others are float32."""
 CHECKED_AT_ONCE = 4096
 
 
 def as_samples(x, shape, standardized, missing):
-    """Samples as an array of numbers, not copied.
+    """Samples as an ndarray of real numbers, if possible without a copy.
 
     Parameters
     ----------
-    x : array-like of shape (N, *sample shape)
-        (N, D) features, (N, height, width) or (N, height, width, channels) images.
+    x : array-like of shape (N, D), (N, height, width) or (N, height, width, channels)
     shape : tuple of int or None
         Of the samples seen before.
     standardized : bool
@@ -28,21 +25,18 @@ def as_samples(x, shape, standardized, missing):
     missing : bool
         Whether NaN is allowed.
 
-    Returns
-    -------
-    ndarray of a type of numbers
-
     Raises
     ------
     InputError
-        For another shape, values that are not numbers or not finite.
+        For another shape, and for values that are not numbers or not finite.
     """
     if hasattr(x, "toarray"):
         raise InputError("X is sparse: use X.toarray()")
     try:
-        x = _with_nan(x)
+        x = _nan_where_missing(x)
     except (TypeError, ValueError, OverflowError) as error:
-        raise InputError(f"X holds what is not a number ({error}): encode it first") from None
+        fault = f"X holds something that is not a number ({error})"
+        raise InputError(f"{fault}: encode it first") from None
     if x.dtype.kind not in "biuf":
         raise InputError(f"X has type {x.dtype}: use real numbers")
     if x.dtype.kind == "f" and x.dtype.itemsize > 8:
@@ -60,27 +54,23 @@ def as_samples(x, shape, standardized, missing):
         largest = min(largest, float(np.finfo(x.dtype).max))
         for start in range(0, len(x), CHECKED_AT_ONCE):
             part = x[start : start + CHECKED_AT_ONCE]
-            fine = np.abs(part) <= largest
+            allowed = np.abs(part) <= largest
             if missing:
-                fine |= np.isnan(part)
-            if not fine.all():
-                _refuse(part, fine, start, largest)
+                allowed |= np.isnan(part)
+            if not allowed.all():
+                row, *place = np.argwhere(~allowed)[0]
+                index = ", ".join(str(int(n)) for n in (start + row, *place))
+                raise InputError(f"X[{index}] is {_fault(part[(row, *place)], largest)}")
     return x
 
 
 def column_names(x):
-    """The names of a table's columns as a tuple of str.
+    """The names of a table's columns, its attribute `columns`: tuple of str.
 
-    None where there are none, or where they tell no columns apart: two alike or an empty one.
-
-    Parameters
-    ----------
-    x : table with an attribute `columns`, or anything else
+    None where there are none, where one is empty, or where two are equal.
     """
     names = getattr(x, "columns", None)
-    if not isinstance(names, Iterable):
-        return None
-    names = tuple(names)
+    names = tuple(names) if isinstance(names, Iterable) else ()
     if not all(type(name) is str for name in names):
         return None
     names = tuple(map(str.strip, names))
@@ -88,22 +78,23 @@ def column_names(x):
 
 
 def check_columns(names, known):
-    """Raise InputError when the names of columns differ from those before, where both are there.
+    """Raise InputError when the names of columns differ from the known ones.
 
     Parameters
     ----------
     names, known : tuple of str or None, as from `column_names`
+        None, and tuples of different lengths, pass: the shape of the samples is checked, too.
     """
     if names is None or known is None or names == known or len(names) != len(known):
-        return  # of another number the shape says it
+        return
     n = next(n for n, pair in enumerate(zip(names, known, strict=True)) if pair[0] != pair[1])
     same = sorted(names) == sorted(known)
     advice = "keep their order" if same else "rename it, or give an array without names"
     raise InputError(f"column {n + 1} is {names[n]!r} where {known[n]!r} was before: {advice}")
 
 
-def _with_nan(x):
-    """An array with NaN for what pandas has as NA, and for what is masked."""
+def _nan_where_missing(x):
+    """The ndarray of x, with NaN where pandas has NA or a value is masked."""
     if isinstance(x, np.ma.MaskedArray) and np.ma.is_masked(x) and x.dtype.kind in "biufO":
         return x.astype(np.float64).filled(np.nan)
     array = np.asarray(x)
@@ -114,31 +105,16 @@ def _with_nan(x):
     return array
 
 
-def _refuse(part, fine, start, largest):
-    row, *place = np.argwhere(~fine)[0]
-    value = part[(row, *place)]
-    where = f"X[{', '.join(str(int(n)) for n in (start + row, *place))}] is {value}"
+def _fault(value, largest):
     if np.isnan(value):  # scikit-learn's users know the words "NaN" and "infinity"
-        raise InputError(f"{where}: X contains NaN; fill in what is missing, or missing=True")
+        return f"{value}: X contains NaN; fill in what is missing, or missing=True"
     if np.isinf(value):
-        raise InputError(f"{where}: X contains infinity; clean the data")
-    raise InputError(f"{where}: its magnitude is above {largest:g}; scale the data")
+        return f"{value}: X contains infinity; clean the data"
+    return f"{value}: its magnitude is above {largest:g}; scale the data"
 
 
 def as_labels(y, count):
-    """Labels as a list of hashable Python objects.
-
-    Parameters
-    ----------
-    y : ndarray of shape (N,) or sequence
-    count : int
-        N.
-
-    Raises
-    ------
-    InputError
-        When there are not `count` of them, or one is not hashable or is NaN.
-    """
+    """`label_list` of y, which must have `count` labels."""
     labels = label_list(y, "y")
     if len(labels) != count:
         raise InputError(f"y has {len(labels)} labels for {count} samples of X")
@@ -146,22 +122,28 @@ def as_labels(y, count):
 
 
 def label_list(values, name):
-    """Labels that are named `name` in messages, as a list; see `as_labels`."""
-    listed, table = None, hasattr(values, "columns")
+    """Labels as a list of hashable Python objects; errors call them `name`.
+
+    Raises
+    ------
+    InputError
+        When they are no sequence, or one is masked, NaN or not hashable.
+    """
+    labels, table = None, hasattr(values, "columns")
     if not table and not isinstance(values, (str, bytes, dict, set, frozenset)):
-        with contextlib.suppress(TypeError):  # what cannot be run over stays None
-            listed = values.tolist() if hasattr(values, "tolist") else list(values)
-    if not isinstance(listed, list):
+        with contextlib.suppress(TypeError):  # what is no sequence stays None
+            labels = values.tolist() if hasattr(values, "tolist") else list(values)
+    if not isinstance(labels, list):  # the `tolist` of a single value gives that value
         kind = type(values).__name__
         raise InputError(
             f"{name} of type {kind} is no list of labels: use a list or an array of labels"
         )
     if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
         raise InputError(f"{name} has masked labels: leave out the samples without a label")
-    return [as_label(label, name) for label in listed]
+    return [as_label(label, name) for label in labels]
 
 
-def as_label(label, name="y"):
+def as_label(label, name):
     """One label; a NumPy scalar becomes the Python object of its value."""
     if isinstance(label, np.generic):
         label = label.item()
@@ -175,23 +157,23 @@ def as_label(label, name="y"):
             f"{name} holds one label a sample, of text, numbers or tuples"
         ) from None
     try:
-        known = bool(label == label)
+        missing = bool(label != label)
     except TypeError:  # the NA of pandas is neither equal nor unequal to itself
-        known = False
-    if not known:
+        missing = True
+    if missing:
         raise InputError(f"{name} contains NaN: leave out the samples without a label")
     return label
 
 
 def feature_count(count):
-    """A number of features as int; refused unless it is whole and at least 1."""
+    """A number of features as int; InputError unless it is whole and at least 1."""
     if type(count) is bool or not isinstance(count, (int, np.integer)) or count < 1:
         raise InputError(f"{count!r} features to add: use a whole number of at least 1")
     return int(count)
 
 
 def label_array(labels):
-    """The labels as ndarray of shape (C,): of their type if it is one, else of objects."""
+    """The labels as ndarray (C,): of their own type where they share one, else of objects."""
     array = np.empty(len(labels), object)
     for n, label in enumerate(labels):
         array[n] = label

@@ -117,7 +117,7 @@ def saving(path, seed):
 
 
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("kills", [8, pytest.param(200, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kills", [3, pytest.param(200, marks=pytest.mark.slow)])
 def test_killed_while_saving(tmp_path, rng, kills):
     """Two processes save to one path; one is killed; the file is always whole."""
     path, seen = tmp_path / "m.npz", set()
