@@ -11,8 +11,9 @@ from pathlib import Path
 from minipw import InputError, datasets
 from minipw.backend.arrays import array_module
 from minipw.backend.cuda import device_module, device_text
+from minipw.cli import run_text
 from minipw.cli.flags import check_learner, refuse_unused
-from minipw.experiments import figures, run_text
+from minipw.experiments import figures
 from minipw.experiments.store import Store, run_key
 from minipw.paper.released import PROTOCOLS, printed_accuracy, released_settings
 from minipw.progress import progress_bar

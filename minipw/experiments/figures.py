@@ -202,18 +202,18 @@ def plot_paper(tables, paths):
 
     Parameters
     ----------
-    tables : dict of str to Table
-        Tables 1 to 5 by their parts.
+    tables : dict of str to dict
+        Tables 1 to 5 by their parts, as `tables.build_table` gives them.
     paths : list of path
     """
     plt = pyplot()
-    heights = [len(tables[part].rows) + 1.5 for part, _, _ in PANELS[::2]]
+    heights = [len(tables[part]) + 1.5 for part, _, _ in PANELS[::2]]
     figure = plt.figure(figsize=(10, 12), layout="constrained")
     # Two parts, so that the long labels of Table 5 leave no gap above it.
     upper, lower = figure.subfigures(2, 1, height_ratios=(sum(heights[:3]), heights[3]))
     panels = [*upper.subplots(3, 2, height_ratios=heights[:3]).flat, *lower.subplots(1, 2)]
     for axes, (part, prefix, title) in zip(panels, PANELS, strict=True):
-        rows = tables[part].rows
+        rows = tables[part]
         for row, (label, entries) in enumerate(rows.items()):
             shown = [column for column in entries if column.startswith(prefix)]
             for n, column in enumerate(shown):

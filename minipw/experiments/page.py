@@ -6,14 +6,21 @@ left out while there is nothing to show.
 
 import json
 import re
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 from minipw import InputError
-from minipw.experiments.run_text import RULE_NAMES, with_error
 from minipw.experiments.store import run_key
-from minipw.experiments.tables import TITLES, build_table, cell_settings, markdown
+from minipw.experiments.tables import (
+    RULE_NAMES,
+    TITLES,
+    build_table,
+    cell_settings,
+    markdown,
+    measured,
+    texts,
+    with_error,
+)
 from minipw.paper.cells import cells
 from minipw.paper.released import PROTOCOLS
 from minipw.training.metrics import mean_and_interval
@@ -63,13 +70,12 @@ def paper_table(part, records, protocol, _):
     for identity in sorted(name for name in data if name.split(" ")[0] in names):
         table = build_table(part, records, protocol, identity)
         if part == "cifar":  # most of it was not run, and the paper prints no numbers of it
-            run = {k: row for k, row in table.rows.items() if any(e.values for e in row.values())}
-            table = replace(table, rows=run)
-        if table.measured():
+            table = {k: row for k, row in table.items() if any(e.values for e in row.values())}
+        if measured({part: table}):
             title = f"**{TITLES[part]}**"
             if identity not in names:
                 title += f" ({data[identity]})"
-            found.append(f"{title}\n\n{markdown(table.lines())}")
+            found.append(f"{title}\n\n{markdown(texts(table))}")
     return "\n\n".join(found)
 
 
@@ -139,7 +145,7 @@ def changes(names, records, protocol, _):
             gains = [b - a for a, b in zip(*pair, strict=True)]
             setting = f"{name.replace('_', ' ')} {before[name]} → {after[name]}"
             lines.append([label, setting, *map(with_error, (*pair, gains))])
-    return markdown(lines) if len(lines) > 1 else ""
+    return markdown(lines)
 
 
 def tuning(records, protocol, _):
@@ -197,7 +203,7 @@ def digits(_, __, folder):
         ordered, shuffled = row["class_by_class"], row["shuffled"]
         texts = [f"{mean:.1f} ± {error:.1f}" for mean, error in (ordered, shuffled)]
         lines.append([method, texts[0], row["usual_choice"], texts[1]])
-    return markdown(lines) if len(lines) > 1 else ""
+    return markdown(lines)
 
 
 def throughput(_, __, folder):
@@ -205,7 +211,7 @@ def throughput(_, __, folder):
     rows = stored(folder, "digits.json").get("samples_per_second", {})
     columns = list(next(iter(rows.values()), {}))
     lines = [[method, *(f"{row[c]:,.0f}" for c in columns)] for method, row in rows.items()]
-    return markdown([["samples a second", *columns], *lines]) if rows else ""
+    return markdown([["samples a second", *columns], *lines])
 
 
 def speed(_, __, folder):

@@ -10,10 +10,10 @@ import numpy as np
 
 from minipw import InputError, datasets
 from minipw.backend.cuda import device_module, device_text
-from minipw.experiments import run_text
 from minipw.experiments.run_times import RunTimes, duration, estimated_seconds
 from minipw.experiments.schedule import open_slots, run_items
 from minipw.experiments.store import Store, cell_key, read, run_key
+from minipw.experiments.tables import with_error
 from minipw.experiments.workers import Item
 from minipw.paper.cells import cells, cifar_remark, select
 from minipw.training.settings import resolve
@@ -149,5 +149,5 @@ def summary_lines(plan):
     width = max(len(cell.label) for cell, _ in plan.cells)
     for cell, settings in plan.cells:
         paper = "" if cell.printed is None else f"{cell.printed:.1f}"
-        ours = run_text.with_error(found.get(plan.keys[settings], []))
+        ours = with_error(found.get(plan.keys[settings], []))
         yield f"{cell.label:{width}}  {paper:>5s} | {ours}"

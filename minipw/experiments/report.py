@@ -4,23 +4,13 @@ import sys
 from pathlib import Path
 
 from minipw import InputError
-from minipw.experiments import figures, page
-from minipw.experiments.run_text import RULE_NAMES
+from minipw.experiments import figures, page, tables
 from minipw.experiments.store import cell_key, core_seconds, read
-from minipw.experiments.tables import (
-    PAPER_ERROR,
-    TITLES,
-    as_latex,
-    as_text,
-    build_table,
-    records_of,
-    write_csv,
-)
 from minipw.paper.cells import OUTLINES, cells
 
 NOTE = (
     "paper | ours ± standard error (runs), accuracy in per cent; * differs by more than two\n"
-    f"standard errors of the difference, the paper's taken as {PAPER_ERROR}"
+    f"standard errors of the difference, the paper's taken as {tables.PAPER_ERROR}"
 )
 
 
@@ -34,10 +24,11 @@ def report(folder, protocol="released"):
     """
     records = read_records(folder)
     page.check(target(folder, "README.md", protocol))
-    tables = [build_table(part, records, protocol) for part in TITLES]
-    measured = [table for table in tables if table.measured()]
+    built = {part: tables.build_table(part, records, protocol) for part in tables.TITLES}
+    measured = tables.measured(built)
     if measured:
-        print("\n\n".join([*map(as_text, measured), NOTE]))
+        texts = [tables.plain(part, table) for part, table in measured.items()]
+        print("\n\n".join([*texts, NOTE]))
     counts = count_lines([record for runs in records.values() for record in runs])
     print("\n".join(counts))
     written = []
@@ -46,7 +37,7 @@ def report(folder, protocol="released"):
     else:
         print(f"none of them is of a cell of the paper's tables (protocol {protocol})")
     try:
-        written += draw(tables, records, folder, protocol)
+        written += draw(built if measured else {}, records, folder, protocol)
     except InputError as error:
         print(f"no figures: {error}", file=sys.stderr)
     if written:
@@ -89,38 +80,41 @@ def target(folder, name, protocol):
     return Path(folder) / (name if protocol == "released" else f"{stem}-{protocol}.{end}")
 
 
-def write(tables, records, counts, folder, protocol):
+def write(measured, records, counts, folder, protocol):
     """The tables as .csv and .tex, and the page; the paths written."""
-    paths = [target(folder, name, protocol) for name in ("tables.csv", "tables.tex", "README.md")]
     notes = Path(folder) / "notes.md"
+    own = protocol == "released" and notes.exists()
     try:
-        text = page.DEFAULT_NOTES
-        if protocol == "released" and notes.exists():
-            text = notes.read_text(encoding="utf-8")
-        text = page.fill(text, records, protocol, folder, counts)
-        write_csv(tables, paths[0])
-        paths[1].write_text(as_latex(tables), encoding="utf-8")
-        paths[2].write_text(text, encoding="utf-8")
+        text = notes.read_text(encoding="utf-8") if own else page.DEFAULT_NOTES
+        contents = {
+            "tables.csv": tables.comma_separated(measured),
+            "tables.tex": tables.latex(measured),
+            "README.md": page.fill(text, records, protocol, folder, counts),
+        }
+        for name, text in contents.items():
+            target(folder, name, protocol).write_text(text, encoding="utf-8", newline="")
     except OSError as error:
         raise InputError(f"cannot write to {folder}: {error.strerror}") from None
-    return paths
+    return [target(folder, name, protocol) for name in contents]
 
 
-def draw(tables, records, folder, protocol):
-    """The three figures, as far as runs for them were done; the paths written."""
-    printed, lines, curves, written = {}, {}, {}, []
-    if any(table.measured() for table in tables):
-        printed = {table.part: table for table in tables}
+def draw(printed, records, folder, protocol):
+    """The three figures, as far as runs for them were done; the paths written.
+
+    printed : dict of str to table
+        Every table of the paper by its part, or {}.
+    """
+    lines, curves, written = {}, {}, []
     for cell in cells("sparsity") + cells("curves"):
-        for record in records_of(cell, records, protocol)[:1]:
+        for record in tables.records_of(cell, records, protocol)[:1]:
             if cell.part == "curves":
                 name = cell.label.removeprefix("curves ")
                 curves[name] = (record["steps"] / len(record["tasks"]), record["curve"])
             else:
                 request = cell.request
-                label = f"{request['backbone']} {request['head']}, {RULE_NAMES[request['rule']]}"
-                point = (request["given"]["density"], record["accuracy"])
-                lines.setdefault(label, []).append(point)
+                rule = tables.RULE_NAMES[request["rule"]]
+                points = lines.setdefault(f"{request['backbone']} {request['head']}, {rule}", [])
+                points.append((request["given"]["density"], record["accuracy"]))
     for name, data, plot, ends in (
         ("paper", printed, figures.plot_paper, ("svg",)),
         ("sparsity", lines, figures.plot_sparsity, ("png", "svg")),

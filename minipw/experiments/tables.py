@@ -1,11 +1,11 @@
 """The paper's tables with measured runs beside its numbers."""
 
 import csv
+import io
 import math
 from dataclasses import asdict, dataclass
 from functools import cache
 
-from minipw.experiments.run_text import RULE_NAMES, with_error
 from minipw.experiments.store import run_key
 from minipw.paper.cells import OUTLINES, cells, cifar_remark
 from minipw.training.metrics import mean_and_interval
@@ -21,6 +21,18 @@ TITLES = {
     "table5": "Table 5: single-head Split MNIST over the batch size",
     "cifar": f"Appendix: Split CIFAR-10; {cifar_remark()}",
 }
+
+
+RULE_NAMES = {"adagrad": "Adagrad", "s-mas": "S-MAS", "sgd": "SGD"}
+
+
+def with_error(values, digits=1):
+    """ "83.1 ± 0.4 (30)": mean, standard error unless of one run, and number of runs."""
+    if not values:
+        return "-"
+    mean, error, _ = mean_and_interval(values)
+    between = "" if error is None else f" ± {error:.{digits}f}"
+    return f"{mean:.{digits}f}{between} ({len(values)})"
 
 
 @dataclass(frozen=True)
@@ -42,25 +54,6 @@ class Entry:
         return f"{paper} | {with_error(self.values)}{' *' * self.differs()}"
 
 
-@dataclass(frozen=True)
-class Table:
-    """A table of the paper: `rows` maps a row's label to its entries by column."""
-
-    part: str
-    columns: tuple
-    rows: dict
-
-    def measured(self):
-        """Whether any of its cells was run."""
-        return any(entry.values for row in self.rows.values() for entry in row.values())
-
-    def lines(self):
-        """Header and rows as lists of str."""
-        yield ["network and head", *self.columns]
-        for label, entries in self.rows.items():
-            yield [label, *(str(entries.get(column, "")) for column in self.columns)]
-
-
 @cache
 def cell_settings(cell, protocol="released"):
     """The settings of a cell on the whole data set, as a dict to be left as it is."""
@@ -74,8 +67,14 @@ def records_of(cell, records, protocol="released", identity=None):
 
 
 def build_table(part, records, protocol="released", identity=None):
-    """A table of the paper with what is measured of it."""
-    columns, rows = {}, {}
+    """A table of the paper with what is measured of it.
+
+    Returns
+    -------
+    dict of str to dict of str to Entry
+        By the label of the row and the title of the column.
+    """
+    table = {}
     for cell in cells(part):
         request, given = cell.request, cell.request["given"]
         row, column = f"{request['backbone']} {request['head']}", RULE_NAMES[request["rule"]]
@@ -89,49 +88,65 @@ def build_table(part, records, protocol="released", identity=None):
             row += f", lambda {given.get('importance_lambda', 0.01):g}" * (column == "S-MAS")
             column = "accuracy"
         values = tuple(r["accuracy"] for r in records_of(cell, records, protocol, identity))
-        columns[column] = None
-        rows.setdefault(row, {})[column] = Entry(cell.printed, values)
-    return Table(part, tuple(columns), rows)
+        table.setdefault(row, {})[column] = Entry(cell.printed, values)
+    return table
 
 
-def as_text(table):
+def measured(tables):
+    """Those of the tables, a dict by their parts, of which any cell was run."""
+    return {
+        part: table
+        for part, table in tables.items()
+        if any(entry.values for row in table.values() for entry in row.values())
+    }
+
+
+def texts(table):
+    """Header and rows as lists of str."""
+    columns = dict.fromkeys(column for row in table.values() for column in row)
+    rows = ([label, *(str(row.get(c, "")) for c in columns)] for label, row in table.items())
+    return [["network and head", *columns], *rows]
+
+
+def plain(part, table):
     """A table for a terminal."""
-    lines = list(table.lines())
+    lines = texts(table)
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    body = ("  ".join(c.ljust(w) for c, w in zip(line, widths, strict=True)) for line in lines)
-    return "\n".join([TITLES[table.part], *(line.rstrip() for line in body)])
+    body = ("  ".join(map(str.ljust, line, widths)).rstrip() for line in lines)
+    return "\n".join([TITLES[part], *body])
 
 
 def markdown(lines):
-    """Header and rows, lists of str, as a Markdown table."""
-    header, *rows = ([cell.replace("|", "/") for cell in line] for line in lines)
+    """Header and rows, lists of str, as a Markdown table; "" without rows."""
+    header, *rows = ([text.replace("|", "/") for text in line] for line in lines)
     align = ["---", *["--:"] * (len(header) - 1)]
-    return "\n".join(f"| {' | '.join(line)} |" for line in [header, align, *rows])
+    lines = [header, align, *rows] if rows else []
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def as_latex(tables):
+def latex(tables):
     """Tables for a paper."""
     found = []
-    for table in tables:
-        body = [" & ".join(line).replace("|", "/") + r" \\" for line in table.lines()]
-        body.insert(1, r"\hline")
-        text = "\n".join(body).replace("±", r"$\pm$").replace("*", r"$^*$")
-        caption = rf"{TITLES[table.part]}: paper / ours $\pm$ standard error (runs)"
-        columns = "l" * (1 + len(table.columns))
+    for part, table in tables.items():
+        header, *rows = (" & ".join(line).replace("|", "/") + r" \\" for line in texts(table))
+        body = "\n".join([header, r"\hline", *rows]).replace("±", r"$\pm$").replace("*", r"$^*$")
+        caption = rf"{TITLES[part]}: paper / ours $\pm$ standard error (runs)"
+        columns = "l" * header.count("&") + "l"
         found += [r"\begin{table}", rf"\caption{{{caption}}}", rf"\begin{{tabular}}{{{columns}}}"]
-        found += [text, r"\end{tabular}", r"\end{table}" + "\n"]
+        found += [body, r"\end{tabular}", r"\end{table}" + "\n"]
     return "\n".join(found)
 
 
-def write_csv(tables, path):
+def comma_separated(tables):
     """Every cell as a row of numbers."""
-    with open(path, "w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        names = ("mean", "standard_error", "interval_half_width", "runs", "differs")
-        writer.writerow(["table", "row", "column", "paper", *names])
-        for table in tables:
-            for label, entries in table.rows.items():
-                for column, entry in entries.items():
-                    numbers = mean_and_interval(entry.values) if entry.values else (None,) * 3
-                    counts = (len(entry.values), int(entry.differs()))
-                    writer.writerow([table.part, label, column, entry.printed, *numbers, *counts])
+    file = io.StringIO(newline="")
+    writer = csv.writer(file)
+    names = ("mean", "standard_error", "interval_half_width", "runs", "differs")
+    writer.writerow(["table", "row", "column", "paper", *names])
+    for part, table in tables.items():
+        for label, row in table.items():
+            for column, entry in row.items():
+                numbers = mean_and_interval(entry.values) if entry.values else (None,) * 3
+                counts = (len(entry.values), int(entry.differs()))
+                writer.writerow([part, label, column, entry.printed, *numbers, *counts])
+    return file.getvalue()

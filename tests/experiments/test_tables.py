@@ -96,7 +96,7 @@ def test_other_settings_do_not_count(folder):
         changed["settings"]["density"] = 0.5
         store.append(changed)
     table = tables.build_table("table1", read_records(folder), "released")
-    assert table.rows["mlp-700-1 pairwise"]["single-head Adagrad"].values == (80.0, 81.0, 82.0)
+    assert table["mlp-700-1 pairwise"]["single-head Adagrad"].values == (80.0, 81.0, 82.0)
 
 
 def test_figures_of_the_paper(tmp_path, command):

@@ -4,7 +4,8 @@ import sys
 
 import pytest
 
-from minipw.experiments import figures, run_text
+from minipw.cli import run_text
+from minipw.experiments import figures
 
 RECORD = {
     "tasks": ["classes 2 3", "classes 0 1"],

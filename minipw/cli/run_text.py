@@ -1,12 +1,12 @@
 """What a person reads of a run: its settings and its results."""
 
+from minipw.experiments.tables import RULE_NAMES
 from minipw.network.diagnostics import unused_lines
 from minipw.training.metrics import mean_and_interval
 
 DATASET_NAMES = {"mnist": "MNIST", "fashion-mnist": "Fashion-MNIST", "cifar-10": "CIFAR-10"}
 WORTH_SAYING = 0.05
 """Share of the training samples that incomplete batches leave out."""
-RULE_NAMES = {"adagrad": "Adagrad", "s-mas": "S-MAS", "sgd": "SGD"}
 
 
 def title(settings, dataset_name):
@@ -93,15 +93,6 @@ def result_text(record, beside=""):
     if record["note"]:
         lines.append(f"note: {record['note']}")
     return "\n".join(lines)
-
-
-def with_error(values, digits=1):
-    """ "83.1 ± 0.4 (30)": mean, standard error unless of one run, and number of runs."""
-    if not values:
-        return "-"
-    mean, error, _ = mean_and_interval(values)
-    between = "" if error is None else f" ± {error:.{digits}f}"
-    return f"{mean:.{digits}f}{between} ({len(values)})"
 
 
 def summary_text(records, beside=""):
