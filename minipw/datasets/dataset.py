@@ -30,7 +30,7 @@ class Dataset:
 
     @property
     def identity(self):
-        """The name, with the digest if there is one: what a stored result belongs to."""
+        """The name, and the digest if there is one: the data that a stored result belongs to."""
         return f"{self.name} {self.digest}".rstrip()
 
     @property
@@ -39,10 +39,10 @@ class Dataset:
         return self.x_train.shape[1:]
 
     def hold_out(self, share):
-        """The data set that tests on the first `share` of each class's training samples.
+        """A data set of the training samples alone: the first `share` of each class for testing.
 
-        Where the data names its tasks, of each class in each task; at least one where there
-        are two. The rest is what it trains on; the real test set does not occur in it.
+        Where the data names its tasks, of each class in each task. One sample at least is for
+        testing where there are two.
         """
         tasks, group = self.tasks_train, self.y_train
         if tasks is not None:
@@ -66,18 +66,18 @@ class Dataset:
         return self.labels[number] if self.labels else str(number)
 
     def moved_to(self, xp):
-        """The data set with its arrays as those of the module `xp`, in their own types."""
+        """The data set with arrays of the module `xp`, in their own types."""
         names = ("x_train", "y_train", "x_test", "y_test")
         return replace(self, **{name: to_device(xp, getattr(self, name)) for name in names})
 
     @cached_property
     def _scale_and_shift(self):
-        """Factor and summand of a pixel, float32 ndarrays of shape (channels,)."""
+        """What a pixel is multiplied by, and what is added: float32 ndarrays (channels,)."""
         xp, mean, std = array_module(self.x_train), np.array(self.mean), np.array(self.std)
         return [to_device(xp, a.astype(np.float32)) for a in (1 / (255 * std), -mean / std)]
 
     def batch(self, x):
-        """Samples as float32: (x / 255 - mean) / std for pixels, other values as they are."""
+        """Samples as float32: pixels become (x / 255 - mean) / std, other values stay."""
         if x.dtype != np.uint8:
             return x.astype(np.float32, copy=False)
         scale, shift = self._scale_and_shift
@@ -87,7 +87,7 @@ class Dataset:
 
 
 def content_digest(*arrays):
-    """Sixteen hexadecimal digits that stand for the content of arrays."""
+    """Sixteen hexadecimal digits that tell the contents of arrays apart."""
     digest = hashlib.sha256()
     for array in arrays:
         digest.update(f"{array.dtype}{array.shape}".encode())

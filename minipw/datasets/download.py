@@ -39,12 +39,7 @@ def connect(url):
 def transfer(response, path, digest):
     """Write a response to `path`, which appears only when it is whole and right.
 
-    Parameters
-    ----------
-    response : from `connect`
-    path : str
-    digest : str
-        SHA-256 of a .tar.gz as it is, of any other file without its gzip packing.
+    `digest` is the SHA-256 of a .tar.gz as it is, of any other file without its gzip packing.
     """
     from http.client import HTTPException
 
@@ -123,8 +118,7 @@ def fetch(files, mirrors, folder):
 
     Parameters
     ----------
-    files : dict of str to str
-        From the name of each file to its SHA-256, as `transfer` takes it.
+    files : dict of str to str, from the name of each file to its `digest`
     mirrors : sequence of str
         Addresses that end in a slash.
     folder : str

@@ -1,4 +1,4 @@
-"""Opening a data file, and naming in one line what is wrong with it."""
+"""Opening a data file; what is wrong with it, in one line."""
 
 import contextlib
 import gzip
@@ -6,7 +6,7 @@ import gzip
 from minipw import InputError
 
 LONGEST = 1 << 26
-"""Bytes read of one file; the longest published one has 47,040,016."""
+"""Bytes read of a file at most; the longest published one has 47,040,016."""
 
 REPLACE = "replace it with the published file"
 NUMBERS = "save numbers alone, the classes as 0, 1, 2, ..."
@@ -21,7 +21,7 @@ def require(condition, where, fault, remedy=REPLACE):
 
 @contextlib.contextmanager
 def reading(where):
-    """Turn whatever goes wrong while a file is read into an InputError."""
+    """Turn any error of reading a file into an InputError."""
     try:
         yield
     except (InputError, MemoryError):

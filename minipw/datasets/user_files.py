@@ -22,11 +22,8 @@ def from_npz(path, raw=False):
 
     With task_train and task_test, numbers from 0, the tasks of `--exp split` are those.
 
-    Parameters
-    ----------
-    path : str
-    raw : bool
-        Samples that are not pixels as float64, for a learner that standardizes; else float32.
+    Samples that are not pixels become float32, or float64 where they are to be `raw`, for a
+    learner that standardizes.
     """
     path, arrays = os.fspath(path), {}
     with reading(path), open(path, "rb") as file:
@@ -91,15 +88,10 @@ def from_csv(path, label, raw=False):
     """Dataset of a .csv file: its own order, every fifth sample of a class for testing.
 
     Features are standardized by the mean and standard deviation of the training part.
-    Classes are numbered in the order of their names, of numbers if they all are.
+    Classes are numbered in the order of their names, as numbers where all of them are.
 
-    Parameters
-    ----------
-    path : str
-    label : str
-        The column of the classes.
-    raw : bool
-        Features as they are, in float64; a class may then be too small to be tested.
+    `label` names the column of the classes. With `raw`, features stay as they are, in
+    float64, and a class may be too small to be tested.
     """
     x, texts, columns = read_csv(path, label)
     names = sorted(sorted(set(texts)), key=class_order(texts))  # names of equal numbers by text
@@ -142,11 +134,7 @@ def class_order(texts):
 def read_csv(path, label):
     """Features and classes of a .csv file with a header line.
 
-    Parameters
-    ----------
-    path : str
-    label : str
-        The column that holds the classes, any text; all others must hold numbers.
+    The column `label` holds the classes, any text; all others must hold numbers.
 
     Returns
     -------
