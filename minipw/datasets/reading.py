@@ -9,7 +9,7 @@ LONGEST = 1 << 26
 """Bytes read of a file at most; the longest published one has 47,040,016."""
 
 REPLACE = "replace it with the published file"
-NUMBERS = "save numbers alone, the classes as 0, 1, 2, ..."
+NUMBERS = "save only numbers, the classes as 0, 1, 2, ..."
 SAVE = "save x_train, y_train, x_test and y_test with numpy.savez"
 
 

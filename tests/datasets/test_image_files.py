@@ -183,7 +183,7 @@ NAN[2, 1], HUGE[0, 0] = np.nan, 1e300
         ("x_train", HUGE, "not finite"),
         ("x_train", np.full((6, 4), "a"), "not numbers"),
         ("x_train", np.full((6, 4), 1j), "not numbers"),
-        ("x_train", np.full((6, 4), {}), "holds Python objects; save numbers alone"),
+        ("x_train", np.full((6, 4), {}), "holds Python objects; save only numbers"),
         ("y_test", np.array(["a", "b"]), "not numbers"),
         ("y_test", np.array([0.5, 1]), "not class numbers"),
         ("y_test", np.array([np.nan, 1]), "not class numbers"),

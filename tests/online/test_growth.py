@@ -144,21 +144,21 @@ def test_features_that_come_later(size):
 
 @pytest.mark.parametrize("units, count", [(9, 5), (9, 36), (30, 100), (60, 3)])
 def test_tables_that_grow_are_those_of_all_outputs(units, count, rng):
-    """Through laps over all pairs, and outputs that use units which no earlier one did."""
-    form = None
+    """Also after several rounds over all pairs, and with outputs that use new units."""
+    tables = None
     for classes in (1, 2, 5, 9, 10):
         index = growth.draw_pairs(3, units, count, range(classes))
         i, j = (part.reshape(-1) for part in index)
-        form, whole = (GrowingPairs(i, j, classes, units, before) for before in (form, None))
+        tables, whole = (GrowingPairs(i, j, classes, units, before) for before in (tables, None))
         for name in ("used", "weight", "output"):
-            found, expected = getattr(form, name), getattr(whole, name)
+            found, expected = getattr(tables, name), getattr(whole, name)
             assert found.dtype == expected.dtype
             np.testing.assert_array_equal(found, expected)
-        assert len(form.weight) == most_repeats(i, j, units)
+        assert len(tables.weight) == most_repeats(i, j, units)
         x = np.maximum(rng.standard_normal((4, units)), 0)
         w, dy = rng.standard_normal(i.size), rng.standard_normal((4, classes))
         results = []
-        for pairs in (Pairs(i, j, classes, form), Pairs(i, j, classes)):
+        for pairs in (Pairs(i, j, classes, tables), Pairs(i, j, classes)):
             y, cache = pairwise_forward(x, w, pairs)
             dx, dw = pairwise_backward(dy, cache)
             results.append((y, np.where(x > 0, dx, 0), to_dense(dw, w.size)))
@@ -167,10 +167,10 @@ def test_tables_that_grow_are_those_of_all_outputs(units, count, rng):
 
 
 def test_each_output_is_entered_once(monkeypatch):
-    """Another class costs what it brings, not the sorting of all pairs."""
+    """Another class costs its own pairs, not the sorting of all."""
     entered, enter = [], GrowingPairs._add
     monkeypatch.setattr(
-        GrowingPairs, "_add", lambda form, i, j, c: (entered.append(c), enter(form, i, j, c))
+        GrowingPairs, "_add", lambda tables, i, j, c: (entered.append(c), enter(tables, i, j, c))
     )
     learner = OnlineClassifier("mlp-60-1", pair_weights_per_class=300)
     for n in range(20):
@@ -180,7 +180,7 @@ def test_each_output_is_entered_once(monkeypatch):
 
 @pytest.mark.parametrize("width, count", [(24, 100), (100, 60)])
 def test_a_file_goes_on_as_what_grew(tmp_path, width, count):
-    """Tables that grew and tables drawn up from a file give the same bits."""
+    """Tables that grew and tables built from a file give the same bits."""
     x, y = stream(40, classes=20)
     grown = OnlineClassifier(f"mlp-{width}-1", pair_weights_per_class=count, learning_rate=0.01)
     grown.partial_fit(x, y).save(tmp_path / "m.npz")
