@@ -157,7 +157,7 @@ def load(name, data_dir=None, named=True, download=True, say=to_stderr, label=No
     if name == "mnist-5k":
         return idx_dataset(name, BUNDLED)
     choices = f"choose {', '.join(SHA256)} or a .npz or .csv file"
-    require(name in LAYOUTS, name, "is no data set", choices)
+    require(name in LAYOUTS, name, "is not a data set", choices)
     candidates = (data_dir, os.environ.get("MINIPW_DATA"), HOME_DATA)
     directories = [os.path.expanduser(path) for path in candidates if path]
     for path in directories:

@@ -182,13 +182,13 @@ def check_numbers(where, line, names):
     with np.errstate(over="ignore"):
         finite = np.isfinite(values.astype(np.float32))
     n = int(finite.argmin())
-    fault = f"{line[n]!r} in column {names[n]!r} is no number, or too large"
+    fault = f"{line[n]!r} in column {names[n]!r} is not a number, or too large"
     require(finite.all(), where, fault, "write only numbers below 3e38, and no empty fields")
     return values
 
 
 def number_or_nan(text):
-    """A text as a float; NaN when it is no number."""
+    """A text as a float; NaN when it is not a number."""
     try:
         return float(text)
     except ValueError:

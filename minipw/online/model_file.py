@@ -39,7 +39,7 @@ def load(path):
     Raises
     ------
     InputError
-        When the file cannot be read, is no model, is of a later version, or is damaged.
+        When the file cannot be read, is not a model, is of a later version, or is damaged.
     """
     path = os.fspath(path)
     try:
@@ -52,7 +52,7 @@ def load(path):
         reason = error.strerror or error
         raise InputError(f"cannot read the model {path}: {reason}") from None
     except Exception as error:  # a damaged archive raises a dozen types
-        fault = f"{path} is damaged or no model of minipw ({type(error).__name__})"
+        fault = f"{path} is damaged or not a model of minipw ({type(error).__name__})"
         raise InputError(f"{fault}: use another copy") from None
     if not whole:
         raise InputError(f"{path} is damaged (its checksum differs): use another copy")
@@ -61,7 +61,7 @@ def load(path):
 
 def _check_head(path, head):
     if not isinstance(head, dict) or head.get("format") != FORMAT:
-        raise InputError(f"{path} is no model of minipw: use a file that `save` wrote")
+        raise InputError(f"{path} is not a model of minipw: use a file that `save` wrote")
     version = head["version"]
     if type(version) is not int or version > VERSION:
         raise InputError(
@@ -86,4 +86,4 @@ def refusing_damage(path):
         yield
     except Exception as error:
         reason = error if isinstance(error, InputError) else f"{type(error).__name__}: {error}"
-        raise InputError(f"{path} is no model of this kind ({reason}): use another file") from None
+        raise InputError(f"{path} is not such a model ({reason}): use another file") from None

@@ -1,4 +1,4 @@
-"""What a user hands over, checked and turned into arrays."""
+"""Samples and labels of a user, checked and turned into arrays."""
 
 import contextlib
 from collections.abc import Iterable
@@ -127,16 +127,16 @@ def label_list(values, name):
     Raises
     ------
     InputError
-        When they are no sequence, or one is masked, NaN or not hashable.
+        When they are not a sequence, or one is masked, NaN or not hashable.
     """
     labels, table = None, hasattr(values, "columns")
     if not table and not isinstance(values, (str, bytes, dict, set, frozenset)):
-        with contextlib.suppress(TypeError):  # what is no sequence stays None
+        with contextlib.suppress(TypeError):  # what is not a sequence stays None
             labels = values.tolist() if hasattr(values, "tolist") else list(values)
     if not isinstance(labels, list):  # the `tolist` of a single value gives that value
         kind = type(values).__name__
         raise InputError(
-            f"{name} of type {kind} is no list of labels: use a list or an array of labels"
+            f"{name} of type {kind} is not a list of labels: use a list or an array of labels"
         )
     if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
         raise InputError(f"{name} has masked labels: leave out the samples without a label")

@@ -85,7 +85,7 @@ def test_named_columns_keep_their_order(tmp_path):
     "names",
     [("a ", " b", "c", "d", "e"), ("", "a", "b", "c", "d"), ("a", "a", "b", "c", "d"), range(5), 7],
 )
-def test_column_names_that_say_nothing_else_are_no_matter(names):
+def test_columns_without_names_of_their_own_are_not_compared(names):
     x, y = stream(20)
     learner, other = OnlineClassifier(**SMALL), x.view(Table)
     learner.partial_fit(x.view(Table), y)
@@ -101,7 +101,7 @@ def test_a_column_with_another_name():
         learner.predict(other)
 
 
-def test_of_a_call_that_fails_nothing_waits():
+def test_nothing_waits_after_a_call_that_fails():
     x, y = stream(30)
     learner = OnlineClassifier(**{**SMALL, "batch_size": 4}, running_standardize=False)
     learner.partial_fit(x[:6], y[:6])

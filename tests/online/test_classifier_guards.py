@@ -50,13 +50,13 @@ BAD = {
     "y contains NaN": ([[1.0]], [float("nan")]),
     "1 labels for 2 samples": ([[1.0], [2.0]], [0]),
     "a list or an array of labels": ([[1.0]], 0),
-    "no list of labels": ([[1.0]], np.array(0)),
+    "not a list of labels": ([[1.0]], np.array(0)),
     r"X is sparse: use X\.toarray\(\)": (sparse.csr_array([[1.0, 0.0]]), [0]),
-    "y of type str is no list of labels: use a list": ([[1.0], [2.0]], "ab"),
-    "y of type dict is no list of labels: use a list": ([[1.0]], {"a": 1}),
-    "y of type set is no list of labels: use a list": ([[1.0]], {"a"}),
-    "y of type frozenset is no list of labels: use a list": ([[1.0]], frozenset("a")),
-    "y of type bytes is no list of labels: use a list": ([[1.0]], b"a"),
+    "y of type str is not a list of labels: use a list": ([[1.0], [2.0]], "ab"),
+    "y of type dict is not a list of labels: use a list": ([[1.0]], {"a": 1}),
+    "y of type set is not a list of labels: use a list": ([[1.0]], {"a"}),
+    "y of type frozenset is not a list of labels: use a list": ([[1.0]], frozenset("a")),
+    "y of type bytes is not a list of labels: use a list": ([[1.0]], b"a"),
     "y has masked labels": ([[1.0], [2.0]], np.ma.array([1, 2], mask=[0, 1])),
 }
 
@@ -204,7 +204,7 @@ def test_the_memory_asked_for_is_enough(backbone, size, monkeypatch):
 
 
 @pytest.mark.parametrize("count", [0, -1, 1.5, "a", True, None])
-def test_a_number_of_features_that_is_none_is_refused(count):
+def test_a_bad_number_of_features_is_refused(count):
     learner = OnlineClassifier(**SMALL).partial_fit([[0.0], [1.0]], [0, 1])
     with pytest.raises(InputError, match=f"{count!r} features.*at least 1"):
         learner.add_features(count)
@@ -220,7 +220,7 @@ def test_tables_of_pandas():
         with pytest.raises(InputError, match="y contains NaN"):
             learner.partial_fit(x, y)
     with pytest.raises(
-        InputError, match="y of type DataFrame is no list of labels: use a list or an array"
+        InputError, match="y of type DataFrame is not a list of labels: use a list or an array"
     ):
         learner.partial_fit(x, pd.DataFrame({"a": [1, 2], "b": [3, 4]}))
     assert learner.classes_ == []

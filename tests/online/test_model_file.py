@@ -165,10 +165,10 @@ def rewritten(saved, change):
 CHANGES = [
     ("reads up to 1: it was written by", lambda a, h: h.update(version=2)),
     ("has format version", lambda a, h: h.update(version="1")),
-    ("is no model of minipw", lambda a, h: h.update(format="other")),
-    ("kind .*: 'steps'", lambda a, h: h["facts"].pop("steps")),
-    ("kind .*: 'standardizer'", lambda a, h: a.pop("standardizer")),
-    ("kind .*: 'importance/head'", lambda a, h: a.pop("importance/head")),
+    ("is not a model of minipw", lambda a, h: h.update(format="other")),
+    ("such a model .*: 'steps'", lambda a, h: h["facts"].pop("steps")),
+    ("such a model .*: 'standardizer'", lambda a, h: a.pop("standardizer")),
+    ("such a model .*: 'importance/head'", lambda a, h: a.pop("importance/head")),
     ("head of shape", lambda a, h: a.update({"parameter/head": a["parameter/head"][1:]})),
     ("pairs do not fit", lambda a, h: a.update(pairs=a["pairs"] + 100)),
     ("pairs of shape", lambda a, h: a.update(pairs=a["pairs"][:1])),
@@ -197,17 +197,17 @@ def test_rewriting_alone_is_accepted(saved, tmp_path):
 def test_foreign_files(tmp_path):
     path = tmp_path / "f.npz"
     np.savez(path, x=np.zeros(3))
-    with pytest.raises(InputError, match=r"f\.npz is no model of minipw"):
+    with pytest.raises(InputError, match=r"f\.npz is not a model of minipw"):
         OnlineClassifier.load(path)
     np.savez(path, facts=np.array([{}], object))
-    with pytest.raises(InputError, match="damaged or no model of minipw"):
+    with pytest.raises(InputError, match="damaged or not a model of minipw"):
         OnlineClassifier.load(path)
     np.save(tmp_path / "a.npy", np.zeros(3))
-    with pytest.raises(InputError, match="damaged or no model of minipw"):
+    with pytest.raises(InputError, match="damaged or not a model of minipw"):
         OnlineClassifier.load(tmp_path / "a.npy")
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("facts.npy", b"not an array")
-    with pytest.raises(InputError, match="damaged or no model of minipw"):
+    with pytest.raises(InputError, match="damaged or not a model of minipw"):
         OnlineClassifier.load(path)
     with pytest.raises(InputError, match=r"cannot read the model .*none: No such file"):
         OnlineClassifier.load(tmp_path / "none")

@@ -144,7 +144,7 @@ def test_a_first_sample_without_features():
     assert again.predict_proba_one(x[0]) == model.predict_proba_one(x[0])
 
 
-def test_a_feature_that_is_no_number_is_named():
+def test_a_feature_that_is_not_a_number_is_named():
     model = PairwiseClassifier("mlp-20-1")
     for bad in ("red", [1, 2], {}):
         with pytest.raises(InputError, match=r"feature 'colour' is .*encode it as a number"):

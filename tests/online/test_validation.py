@@ -1,4 +1,4 @@
-"""Whatever is handed over: it is learned, or an InputError says what is wrong."""
+"""Any input is learned, or an InputError says what is wrong with it."""
 
 import numpy as np
 import pytest
@@ -101,7 +101,7 @@ def test_what_is_taken_is_what_was_given(x, missing):
 @pytest.mark.parametrize(
     "x", [[[10**400]], [[1.0], [2.0, 3.0]], [[None, "a"]], [[{}]], "text", None]
 )
-def test_things_that_are_no_arrays(x):
+def test_things_that_are_not_arrays(x):
     with pytest.raises(InputError):
         as_samples(x, None, True, False)
     with pytest.raises(InputError):
