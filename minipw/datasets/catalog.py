@@ -71,11 +71,6 @@ PIXELS = {
 }
 
 
-def to_stderr(line):
-    """Print a line on standard error."""
-    print(line, file=sys.stderr)
-
-
 def idx_dataset(name, folder, note=""):
     """Dataset of the four IDX files in a folder, which must be the published ones."""
     arrays, digests = image_files.read_idx_set(folder)
@@ -84,7 +79,7 @@ def idx_dataset(name, folder, note=""):
     return Dataset(name, *arrays, 10, *PIXELS[name], note)
 
 
-def cifar_dataset(path, say):
+def cifar_dataset(path):
     """Dataset of the binary CIFAR-10 batches in a folder or in the archive."""
     count, *arrays = image_files.read_cifar(path)
     note = digest = ""
@@ -92,7 +87,7 @@ def cifar_dataset(path, say):
         x, y = arrays[:2]
         note = f"cifar-10: {count} of 5 training batches found, training on {len(y):,} images"
         digest = content_digest(x, y.astype(np.uint8))  # stored results are found by it
-        say(note)
+        print(note, file=sys.stderr)
     return Dataset("cifar-10", *arrays, 10, *PIXELS["cifar-10"], note, digest)
 
 
@@ -106,16 +101,16 @@ def missing_files(name, folder):
     }
 
 
-def find(name, directory, say):
+def find(name, directory):
     """Dataset of the files in a directory, in any of the usual layouts, or None."""
     for layout in LAYOUTS[name]:
         folder = os.path.normpath(os.path.join(directory, layout))
         if name == "cifar-10":
-            for place in ("cifar-10-batches-bin", "", ARCHIVE):
-                path = os.path.join(folder, place)
+            unpacked, archive = (os.path.join(folder, n) for n in ("cifar-10-batches-bin", ARCHIVE))
+            for path in (unpacked, folder, archive):
                 batches = (os.path.join(path, batch) for batch in CIFAR_BATCHES)
                 if os.path.isfile(path) or any(map(os.path.isfile, batches)):
-                    return cifar_dataset(path, say)
+                    return cifar_dataset(path)
         elif not missing_files(name, folder):
             try:
                 return idx_dataset(name, folder)
@@ -125,8 +120,8 @@ def find(name, directory, say):
     return None
 
 
-def load(name, data_dir=None, named=True, download=True, say=to_stderr, label=None, raw=False):
-    """Find, or else download, a data set.
+def load(name, data_dir=None, named=True, download=True, label=None, raw=False):
+    """Find, or else download, a data set; warnings go to standard error.
 
     Parameters
     ----------
@@ -134,7 +129,6 @@ def load(name, data_dir=None, named=True, download=True, say=to_stderr, label=No
     data_dir : looked in before $MINIPW_DATA and data/; the first writable one takes downloads
     named : if False, the bundled mnist-5k may stand in for an mnist that cannot be had
     download : bool
-    say : function of one line of text, for what the user should know
     label : the column of the classes of a .csv file
     raw : samples of one's own file as they are, in float64, for a learner that standardizes
 
@@ -164,7 +158,7 @@ def load(name, data_dir=None, named=True, download=True, say=to_stderr, label=No
         is_folder = os.path.isdir(path) or not os.path.exists(path)
         require(is_folder, path, "is not a folder", "give a folder with --data-dir or MINIPW_DATA")
     for path in directories:
-        if dataset := find(name, path, say):
+        if dataset := find(name, path):
             return dataset
     try:
         if not download:
@@ -174,9 +168,10 @@ def load(name, data_dir=None, named=True, download=True, say=to_stderr, label=No
     except InputError as error:
         fault = f"{name} is not in {', '.join(directories)} and cannot be downloaded: {error}"
     else:
-        return find(name, os.path.dirname(folder), say)
+        return find(name, os.path.dirname(folder))
     target = os.path.join(directories[0], name)
     if named or name != "mnist":
         raise InputError(f"{fault}; put {', '.join(missing_files(name, target))} in {target}")
-    say(f"warning: {fault}; training on the bundled 5,000 images of mnist-5k instead")
+    instead = "training on the bundled 5,000 images of mnist-5k instead"
+    print(f"warning: {fault}; {instead}", file=sys.stderr)
     return idx_dataset("mnist-5k", BUNDLED, "the 5,000 bundled images stand in for MNIST")

@@ -125,15 +125,14 @@ def test_cifar_archive(tmp_path, layout):
     assert leftovers(tmp_path) == before
 
 
-def test_cifar_with_two_training_batches(tmp_path):
+def test_cifar_with_two_training_batches(tmp_path, capsys):
     files = {
         name: CIFAR[name] for name in ("data_batch_3.bin", "data_batch_5.bin", "test_batch.bin")
     }
     write(tmp_path / "cifar-10", {catalog.ARCHIVE: tar_gz(files)})
-    said = []
-    data = load("cifar-10", tmp_path, say=said.append)
+    data = load("cifar-10", tmp_path)
     assert len(data.x_train) == 8
-    assert said == [data.note]
+    assert capsys.readouterr() == ("", data.note + "\n")
     assert data.note == "cifar-10: 2 of 5 training batches found, training on 8 images"
 
 
@@ -150,9 +149,3 @@ def test_no_fallback_for_a_named_set(tmp_path):
     assert f"put {TRAIN_IMAGES}.gz" in message and str(tmp_path / "mnist") in message
     message = error(load, "cifar-10", tmp_path, named=False)
     assert f"put {catalog.ARCHIVE} in {tmp_path / 'cifar-10'}" in message
-
-
-def test_default_say_prints_on_standard_error(tmp_path, capsys):
-    load("mnist", tmp_path, named=False)
-    captured = capsys.readouterr()
-    assert captured.out == "" and captured.err.count("\n") == 1

@@ -247,11 +247,11 @@ def test_interrupt_leaves_no_file(tmp_path, mirrors, monkeypatch):
 
 
 @pytest.mark.parametrize("download", [False, True])
-def test_fallback_when_no_data_set_was_named(tmp_path, mirrors, download):
+def test_fallback_when_no_data_set_was_named(tmp_path, mirrors, capsys, download):
     mirrors("missing")
-    said = []
-    data = fetch(tmp_path, named=False, download=download, say=said.append)
+    data = fetch(tmp_path, named=False, download=download)
     assert data.name == "mnist-5k" and len(data.x_train) == 4000
     assert data.note == "the 5,000 bundled images stand in for MNIST"
-    assert len(said) == 1 and said[0].startswith("warning: mnist is not in")
-    assert ("404" in said[0]) == download and "\n" not in said[0]
+    out, err = capsys.readouterr()
+    assert out == "" and err.startswith("warning: mnist is not in") and err.count("\n") == 1
+    assert ("404" in err) == download
