@@ -2,7 +2,7 @@
 
 import numpy as np
 
-BLOCK = 1 << 16
+BLOCK = 1 << 17
 """Elements that a CPU works on at a time, so that what one pass leaves is still in the
 cache for the next; with fewer the calls cost more, with more the memory (measured)."""
 

@@ -51,5 +51,5 @@ def add_gradients(a, b):
     def work(share):
         sums[share] += terms[share]
 
-    THREADS.map(work, THREADS.shares(sums.size, smallest=BLOCK))
+    THREADS.map(work, THREADS.shares(sums.size, smallest=BLOCK // 2))
     return a
