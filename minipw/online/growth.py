@@ -59,7 +59,7 @@ def architecture(settings, shape, outputs):
 
 
 def draw_pairs(seed, units, count, classes):
-    """The pairs of some classes.
+    """The pairs of a range of classes.
 
     The seed puts all pairs in a random order, a circle. Each class takes the next `count` of
     them, so no class has a pair twice, and no two share one until all are used.
@@ -79,7 +79,7 @@ def draw_pairs(seed, units, count, classes):
 
 
 def draw_head(seed, rows, pairwise, classes):
-    """The first weights of some classes: float32 ndarray of shape (rows, len(classes))."""
+    """The first weights of a range of classes: float32 ndarray of shape (rows, len(classes))."""
     head = np.empty((rows, len(classes)), np.float32)
     for column, c in zip(head.T, classes, strict=True):
         rng = generator(seed, HEAD, c)

@@ -46,6 +46,7 @@ class PairwiseClassifier(base.MiniBatchClassifier):
         smas_norm="mean",
         seed=0,
     ):
+        # Each argument becomes the attribute of its name.
         vars(self).update((name, value) for name, value in locals().items() if name != "self")
         self._learner = OnlineClassifier(**self._get_params(), missing=True)
         self._columns = {}  # from each feature to its column

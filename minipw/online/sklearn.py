@@ -50,6 +50,7 @@ class PairwiseClassifier(ClassifierMixin, BaseEstimator):
         smas_norm="mean",
         random_state=None,
     ):
+        # Each argument becomes the attribute of its name.
         vars(self).update((name, value) for name, value in locals().items() if name != "self")
 
     def __sklearn_tags__(self):
