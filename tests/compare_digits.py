@@ -11,6 +11,7 @@ its training samples; the table shows the most frequent choice.
 """
 
 import argparse
+import functools
 import itertools
 import json
 import platform
@@ -30,6 +31,7 @@ from minipw.online.classifier import OnlineClassifier
 from minipw.online.standardize import Standardizer
 
 CLASSES = np.arange(10)
+digits = functools.cache(functools.partial(load_digits, return_X_y=True))
 COLUMNS = ("class_by_class", "usual_choice", "shuffled")
 
 
@@ -177,7 +179,7 @@ METHODS = {
 
 def split(seed, held_out=False):
     """x_train, x_test, y_train, y_test; with `held_out` the last two are training samples."""
-    x, y = load_digits(return_X_y=True)
+    x, y = digits()
     parts = train_test_split(x, y, test_size=0.25, random_state=seed, stratify=y)
     if held_out:
         x, _, y, _ = parts
@@ -244,7 +246,7 @@ def rate(work, samples, windows=7, seconds=0.4):
 
 def throughput():
     """Samples a second of three methods: dict of dict."""
-    x, y = load_digits(return_X_y=True)
+    x, y = digits()
     inputs = (x - x.mean(0)) / np.maximum(x.std(0), 1e-9)
     calls = {1: "partial_fit, 1 a call", 64: "partial_fit, 64 a call"}
     rows = {}

@@ -55,7 +55,7 @@ def test_every_method_in_the_file(monkeypatch, tmp_path):
     monkeypatch.setattr(compare_digits, "split", short)
     monkeypatch.setattr(compare_digits.compare, "__defaults__", (methods,))
     monkeypatch.setattr(compare_digits.rate, "__defaults__", (1, 1e-4))
-    small = functools.partial(OnlineClassifier, "mlp-20-1")
+    small = functools.partial(OnlineClassifier, "mlp-10-1")
     monkeypatch.setattr(compare_digits, "OnlineClassifier", small)
     monkeypatch.setattr("sys.argv", ["compare_digits.py", "2", "--json", str(tmp_path / "d.json")])
     compare_digits.main()
