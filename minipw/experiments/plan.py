@@ -37,7 +37,7 @@ class Plan:
         self, part, only=None, protocol="released", runs=None, out="results", data_dir=None
     ):
         self.out, self.cells, self.stores, self.datasets = Path(out), [], {}, {}
-        self.items, self.estimates, self.keys = [], {}, {}
+        self.items, self.estimates = [], {}
         known, checkpoints = set(), os.path.abspath(os.path.join(out, "checkpoints"))
         try:
             for cell in select(cells(part), only):
@@ -46,7 +46,6 @@ class Plan:
                 dataset = self.datasets[cell.dataset]
                 settings, _ = resolve(dataset, protocol=protocol, **cell.request)
                 self.cells.append((cell, settings))
-                self.keys[settings] = run_key(asdict(settings), None, dataset.identity)
                 self.estimates[settings] = estimated_seconds(settings, dataset)
                 store, data = self.store(settings), dataset.identity
                 for seed in range(runs or cell.runs):
@@ -131,14 +130,12 @@ def run_plan(plan, args):
     time = plan.time_text(plan.items, args.device, workers)
     parts = (f"{len(plan.cells)} cells", f"{len(plan.items)} runs to do", time)
     print(", ".join(filter(None, parts)) + where, flush=True)
-    left = dict.fromkeys(plan.items)
 
-    def keep(item, record):
-        del left[item]
+    def keep(item, record, left):
         plan.keep(item, record)
         return f"{plan.time_text(left, args.device, workers)} left"
 
-    return run_items(plan.items, slots, on_stop, args.quiet, keep, left.pop, xp)
+    return run_items(plan.items, slots, on_stop, args.quiet, keep, xp)
 
 
 def summary_lines(plan):
@@ -149,5 +146,6 @@ def summary_lines(plan):
     width = max(len(cell.label) for cell, _ in plan.cells)
     for cell, settings in plan.cells:
         paper = "" if cell.printed is None else f"{cell.printed:.1f}"
-        ours = with_error(found.get(plan.keys[settings], []))
+        key = run_key(asdict(settings), None, plan.datasets[cell.dataset].identity)
+        ours = with_error(found.get(key, []))
         yield f"{cell.label:{width}}  {paper:>5s} | {ours}"

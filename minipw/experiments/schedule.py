@@ -55,15 +55,14 @@ def execute(items, slots, stop=lambda: False):
                 idle.append(slot)
                 try:
                     outcome = future.result()
-                except InputError as error:  # the run itself cannot be done
+                except Exception as error:
                     outcome = error
-                except Exception as error:  # the worker was lost
-                    slot.renew()
-                    attempts[item] += 1
-                    if attempts[item] < ATTEMPTS and not stop():
-                        waiting.appendleft(item)
-                        continue
-                    outcome = error
+                    if not isinstance(error, InputError):  # the worker was lost
+                        slot.renew()
+                        attempts[item] += 1
+                        if attempts[item] < ATTEMPTS and not stop():
+                            waiting.appendleft(item)
+                            continue
                 if outcome is not None:
                     yield item, outcome
     finally:
@@ -76,8 +75,8 @@ def execute(items, slots, stop=lambda: False):
 def execute_together(items, xp, stop):
     """Do runs on a device, those of the same settings and data together.
 
-    Once `stop` returns True the runs in progress are left and no others begun. Arguments and
-    results are those of `execute`, but for `xp`, the device's array module.
+    As `execute`, but on the device of the array module `xp`, and `stop` ends the runs in
+    progress too.
     """
     groups = {}
     for item in items:
@@ -98,7 +97,7 @@ def execute_together(items, xp, stop):
                 yield item, error
 
 
-def run_items(items, slots, on_stop, quiet, keep, give_up=lambda item: None, xp=np):
+def run_items(items, slots, on_stop, quiet, keep, xp=np):
     """Do runs under one progress bar.
 
     Parameters
@@ -106,10 +105,8 @@ def run_items(items, slots, on_stop, quiet, keep, give_up=lambda item: None, xp=
     items : list of Item
     slots, on_stop : from `open_slots`; unused on a device
     quiet : bool
-    keep : callable of an item and its record
-        Stores it; the text that it returns is shown beside the bar.
-    give_up : callable of an item
-        Called for a run that failed.
+    keep : callable of an item, its record and the items left
+        Stores the record; the text that it returns is shown beside the bar.
     xp : module
         A device's: the seeds of the same settings are trained together there.
 
@@ -119,18 +116,18 @@ def run_items(items, slots, on_stop, quiet, keep, give_up=lambda item: None, xp=
         Number of runs.
     stopped : bool
     """
-    failed = 0
+    failed, left = 0, dict.fromkeys(items)
     bar = progress_bar(len(items), " runs", quiet, leave=True)
     with StopRequest(on_stop) as stop, bar:
         done = execute(items, slots, stop) if xp is np else execute_together(items, xp, stop)
         for item, outcome in done:
+            del left[item]
             if isinstance(outcome, Exception):
                 failed += 1
-                give_up(item)
                 reason = str(outcome) or type(outcome).__name__
                 bar.write(f"failed: seed {item.seed} of {item.settings}: {reason}", sys.stderr)
             else:
-                bar.set_postfix_str(keep(item, outcome) or "", refresh=False)
+                bar.set_postfix_str(keep(item, outcome, left) or "", refresh=False)
             bar.update()
     return failed, stop.asked
 
@@ -140,7 +137,7 @@ def open_slots(args, runs):
     if args.cluster:
         return cluster_slots(args.cluster, runs)
     slots, stop_flag = process_slots(min(args.workers, runs))
-    return slots, stop_flag.set
+    return slots, lambda: setattr(stop_flag, "value", 1)
 
 
 def cluster_slots(address, runs):

@@ -31,18 +31,10 @@ def run_key(settings, seed, dataset):
     return json.dumps([{**DEFAULTS, **settings}, seed, dataset], sort_keys=True)
 
 
-def record_key(record):
-    """`run_key` of a stored run."""
-    return run_key(record["settings"], record["seed"], _identity(record))
-
-
-def cell_key(record):
-    """The same for every seed: what runs that are averaged have in common."""
-    return run_key(record["settings"], None, _identity(record))
-
-
-def _identity(record):
-    return f"{record['dataset']} {record.get('digest', '')}".rstrip()
+def cell_key(record, seed=None):
+    """`run_key` of a stored run; without the seed, what runs that are averaged have in common."""
+    identity = f"{record['dataset']} {record.get('digest', '')}".rstrip()
+    return run_key(record["settings"], seed, identity)
 
 
 def core_seconds(record):
@@ -78,7 +70,7 @@ def _parse(path, content):
             record = json.loads(line)
             if (found := record["format"]) == RECORD_FORMAT:
                 _ = 0.0 + record["accuracy"] + record["seconds"]  # both are numbers
-                known[record_key(record)] = record
+                known[cell_key(record, record["seed"])] = record
         except (ValueError, KeyError, TypeError, RecursionError, OverflowError):
             raise InputError(
                 f"{path}, line {number}: not a result of minipw; delete that line, or "
@@ -187,7 +179,7 @@ class Store:
             with contextlib.suppress(OSError):  # else the next start cuts the line off
                 os.ftruncate(self.file.fileno(), start)
             raise InputError(f"cannot write to {self.path}: {error.strerror}") from None
-        self._known[record_key(record)] = record
+        self._known[cell_key(record, record["seed"])] = record
 
     def close(self):
         """Close the file. The records stay readable."""

@@ -23,13 +23,9 @@ HELD_OUT = 0.1
 
 
 def released_grid(settings):
-    """The learning rates and densities that occur in the released settings.
+    """Learning rates and densities of the released settings, two ascending lists.
 
-    For the same head and head mode and, where it has any, the same kind of stream.
-
-    Returns
-    -------
-    learning_rates, densities : list of float, ascending
+    Of the rows with the same head and head mode and, where there are any, the same stream.
     """
     wanted = (settings.head, "multi" if settings.multi_head else "single")
     rows = [row for row in table("hyperparameters") if (row["head"], row["head_mode"]) == wanted]
@@ -85,24 +81,27 @@ def tune(settings, dataset, args, say):
     folder = os.path.abspath(os.path.join(args.out, "checkpoints"))
     seeds = range(args.seed, args.seed + (args.runs or 1))
     with Store(path) as store:
+
+        def find(point, seed):
+            return store.find(asdict(point), seed, dataset.identity)
+
+        def keep(_, record, __):
+            store.append(record)
+
         items = [
             Item(point, seed, args.data_dir, folder, dataset.identity)
             for point in points
             for seed in seeds
-            if not store.find(asdict(point), seed, dataset.identity)
+            if not find(point, seed)
         ]
         say(f"{len(points)} settings, {len(items)} runs to do, held-out tenth of the training set")
-        workers = open_slots(args, len(items))
-        failed, stopped = run_items(items, *workers, args.quiet, lambda _, run: store.append(run))
+        failed, stopped = run_items(items, *open_slots(args, len(items)), args.quiet, keep)
         if stopped:
             return None
-        found = {}
-        for point in points:
-            records = [store.find(asdict(point), seed, dataset.identity) for seed in seeds]
-            accuracies = [record["accuracy"] for record in records if record]
-            if accuracies:
-                found[point] = sum(accuracies) / len(accuracies)
+        runs = {point: [find(point, seed) for seed in seeds] for point in points}
         spent = sum(map(core_seconds, store.records))
+    accuracies = {p: [record["accuracy"] for record in runs[p] if record] for p in points}
+    found = {point: sum(each) / len(each) for point, each in accuracies.items() if each}
     if not found:
         raise InputError(f"none of the {len(points)} settings could be run: see the messages above")
     best, remarks = choose(found, rates, densities)

@@ -9,8 +9,11 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from functools import cache
 
+from minipw import datasets
+from minipw.backend.threads import keep_freed_memory
 from minipw.experiments.store import run_key
 from minipw.training.checkpoint import Checkpointer, Stopped, path_for
+from minipw.training.run import train
 from minipw.training.settings import Settings
 
 
@@ -37,28 +40,15 @@ class Item:
         return run_key(asdict(self.settings), self.seed, self.data or self.settings.dataset)
 
 
-class StopFlag:
-    """A flag that processes share, without a lock that a killed process could keep."""
-
-    def __init__(self):
-        self.shared = multiprocessing.get_context("spawn").RawValue("b", 0)
-
-    def set(self):
-        self.shared.value = 1
-
-    def is_set(self):
-        return bool(self.shared.value)
-
-
-_stop_flag = None  # of this worker process: the flag and its parent's number
+_stop_flag = None  # of this worker process, shared with its parent
 _training = threading.Lock()  # held by this worker process during a run
 
 
-def prepare_worker(stop_flag, parent):
+def prepare_worker(stop_flag):
     """Run once in every worker process: what tells it to stop."""
     global _stop_flag
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides
-    _stop_flag = (stop_flag, parent)
+    _stop_flag = stop_flag
     threading.Thread(target=exit_with_parent, daemon=True).start()
 
 
@@ -73,15 +63,12 @@ def should_stop():
     """Whether this worker should leave its run: its parent says so, or is gone."""
     if _stop_flag is None:
         return False
-    stop_flag, parent = _stop_flag
-    return stop_flag.is_set() or os.getppid() != parent
+    return bool(_stop_flag.value) or os.getppid() != multiprocessing.parent_process().pid
 
 
 @cache
 def dataset_of(name, data_dir, label=None):
     """A data set, read once a process."""
-    from minipw import datasets
-
     return datasets.load(name, data_dir=data_dir, label=label)
 
 
@@ -93,15 +80,12 @@ def perform(item):
     dict
         The record, or None when the worker was told to stop.
     """
-    from minipw.backend.threads import keep_freed_memory
-    from minipw.training.run import train
-
     keep_freed_memory()
     kept = item.checkpoints and os.path.isdir(os.path.dirname(item.checkpoints) or ".")
     path = path_for(item.checkpoints, item.key) if kept else None
     checkpointer = Checkpointer(path, item.key, should_stop)
     dataset = dataset_of(item.settings.dataset, item.data_dir, item.settings.label)
-    with _training if _stop_flag else nullcontext():
+    with nullcontext() if _stop_flag is None else _training:
         try:
             return train(item.settings, item.seed, dataset, checkpointer=checkpointer)
         except Stopped:
@@ -158,7 +142,7 @@ class ProcessSlot(ExecutorSlot):
             1,
             mp_context=multiprocessing.get_context("spawn"),
             initializer=prepare_worker,
-            initargs=(self.stop_flag, os.getpid()),
+            initargs=(self.stop_flag,),
         )
 
     def submit(self, item):
@@ -173,13 +157,14 @@ class ProcessSlot(ExecutorSlot):
 
     def close(self):
         """Stop the process and wait for it; the run in progress is saved first."""
-        self.stop_flag.set()
+        self.stop_flag.value = 1
         self.executor.shutdown(wait=True, cancel_futures=True)
 
 
 def process_slots(count):
-    """`count` worker processes with one thread each, and the flag that stops them."""
+    """`count` worker processes with one thread each, and the flag whose value 1 stops them."""
     for library in ("OMP", "OPENBLAS", "MKL"):
         os.environ[f"{library}_NUM_THREADS"] = "1"  # the processes inherit it
-    stop_flag = StopFlag()
+    # Without a lock, which a killed process could keep.
+    stop_flag = multiprocessing.get_context("spawn").RawValue("b", 0)
     return [ProcessSlot(stop_flag) for _ in range(count)], stop_flag

@@ -5,12 +5,12 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import kill_target
 import pytest
@@ -180,7 +180,7 @@ def test_duration():
 def threads(monkeypatch):
     """Runs are done by a thread of this process, one after the other."""
     with ThreadPoolExecutor(1) as executor:
-        slots = lambda count: ([ExecutorSlot(executor)] * min(count, 1), threading.Event())  # noqa: E731
+        slots = lambda count: ([ExecutorSlot(executor)] * min(count, 1), SimpleNamespace())  # noqa: E731
         monkeypatch.setattr(schedule, "process_slots", slots)
         yield
 

@@ -147,16 +147,16 @@ def test_a_worker_killed_between_two_runs(item):
 
 def test_stop_saves_what_runs_and_begins_nothing(item, saving):
     items = [item(seed, epochs=150) for seed in range(3)]
-    slots, stop_event = process_slots(2)
+    slots, stop_flag = process_slots(2)
     saved = [path_for(one.checkpoints, one.key) for one in items[:2]]
 
     def ask():
         wait_for(lambda: all(map(os.path.exists, saved)))
-        stop_event.set()
+        stop_flag.value = 1
 
     asking = threading.Thread(target=ask)
     asking.start()
-    assert list(execute(items, slots, stop_event.is_set)) == []
+    assert list(execute(items, slots, lambda: stop_flag.value)) == []
     asking.join()
     folder = items[0].checkpoints
     assert sorted(line[:3] for line in kill_target.begun(folder)) == [
