@@ -37,8 +37,8 @@ def train(args):
     say(run_text.settings_text(state, source, dataset.name))
     with open_store(args, settings) as store, StopRequest() as stop:
         seeds = range(args.seed, args.seed + runs)
-        find = partial(store.find, asdict(settings)) if store else lambda *_: None
-        found = {seed: find(seed, dataset.identity) for seed in seeds}
+        keys = {seed: run_key(asdict(settings), seed, dataset.identity) for seed in seeds}
+        found = {seed: store and store.find(key) for seed, key in keys.items()}
         missing = [seed for seed in seeds if not found[seed]]
         perform = together if args.device == "cuda" else one_by_one
         outcomes = perform(args, state, missing, dataset, store, stop, say)

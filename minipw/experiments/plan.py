@@ -24,13 +24,8 @@ class Plan:
 
     Parameters
     ----------
-    part, only, protocol : str
+    part, only, protocol, runs, out, data_dir
         As on the command line.
-    runs : int or None
-        Seeds a cell; None takes the paper's number.
-    out : str
-        Folder of the store.
-    data_dir : str or None
     """
 
     def __init__(
@@ -47,10 +42,10 @@ class Plan:
                 settings, _ = resolve(dataset, protocol=protocol, **cell.request)
                 self.cells.append((cell, settings))
                 self.estimates[settings] = estimated_seconds(settings, dataset)
-                store, data = self.store(settings), dataset.identity
+                store = self.store(settings)
                 for seed in range(runs or cell.runs):
-                    item = Item(settings, seed, data_dir, checkpoints, data)
-                    if item.key not in known and not store.find(asdict(settings), seed, data):
+                    item = Item(settings, seed, data_dir, checkpoints, dataset.identity)
+                    if item.key not in known and not store.find(item.key):
                         self.items.append(item)
                     known.add(item.key)
             self.items.sort(key=lambda item: -self.estimates[item.settings])  # longest first

@@ -163,9 +163,9 @@ class Store:
             self.file.write(b"\n")  # an editor took it off a whole record
         return known
 
-    def find(self, settings, seed, dataset):
-        """The record of a run that was done before, or None; arguments as of `run_key`."""
-        return self._known.get(run_key(settings, seed, dataset))
+    def find(self, key):
+        """The record of a run that was done before, by its `run_key`, or None."""
+        return self._known.get(key)
 
     def append(self, record):
         """Add a finished run; on return it is on the disk."""

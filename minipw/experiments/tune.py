@@ -81,27 +81,26 @@ def tune(settings, dataset, args, say):
     folder = os.path.abspath(os.path.join(args.out, "checkpoints"))
     seeds = range(args.seed, args.seed + (args.runs or 1))
     with Store(path) as store:
-
-        def find(point, seed):
-            return store.find(asdict(point), seed, dataset.identity)
-
-        def keep(_, record, __):
-            store.append(record)
-
         items = [
             Item(point, seed, args.data_dir, folder, dataset.identity)
             for point in points
             for seed in seeds
-            if not find(point, seed)
         ]
-        say(f"{len(points)} settings, {len(items)} runs to do, held-out tenth of the training set")
-        failed, stopped = run_items(items, *open_slots(args, len(items)), args.quiet, keep)
+        left = [item for item in items if not store.find(item.key)]
+        say(f"{len(points)} settings, {len(left)} runs to do, held-out tenth of the training set")
+
+        def keep(_, record, __):
+            store.append(record)
+
+        failed, stopped = run_items(left, *open_slots(args, len(left)), args.quiet, keep)
         if stopped:
             return None
-        runs = {point: [find(point, seed) for seed in seeds] for point in points}
+        accuracies = {}
+        for item in items:
+            if record := store.find(item.key):
+                accuracies.setdefault(item.settings, []).append(record["accuracy"])
         spent = sum(map(core_seconds, store.records))
-    accuracies = {p: [record["accuracy"] for record in runs[p] if record] for p in points}
-    found = {point: sum(each) / len(each) for point, each in accuracies.items() if each}
+    found = {point: sum(each) / len(each) for point, each in accuracies.items()}
     if not found:
         raise InputError(f"none of the {len(points)} settings could be run: see the messages above")
     best, remarks = choose(found, rates, densities)

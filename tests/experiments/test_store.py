@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from minipw import InputError
-from minipw.experiments.store import Store, read
+from minipw.experiments.store import Store, read, run_key
 from minipw.training.record import RECORD_FORMAT
 
 ROOT = Path(__file__).parents[2]
@@ -44,24 +44,24 @@ def test_round_trip(path):
     assert path.read_bytes().startswith(line) and path.read_bytes().count(b"\n") == 2
     with Store(path) as store:
         assert [r["seed"] for r in store.records] == [0, 1]
-        assert store.find(SETTINGS, 1, "tiny").items() >= record(1).items()
+        assert store.find(run_key(SETTINGS, 1, "tiny")).items() >= record(1).items()
 
 
 def test_an_appended_record_is_found_and_on_the_disk_at_once(path):
     with Store(path) as store:
-        assert store.find(SETTINGS, 0, "tiny") is None
+        assert store.find(run_key(SETTINGS, 0, "tiny")) is None
         store.append(record(0, note="é\n"))
-        assert store.find(SETTINGS, 0, "tiny")["note"] == "é\n"
+        assert store.find(run_key(SETTINGS, 0, "tiny"))["note"] == "é\n"
         assert json.loads(path.read_bytes())["note"] == "é\n"
 
 
 def test_every_part_of_the_key_counts(path):
     filled(path, 0)
     with Store(path) as store:
-        assert store.find(dict(reversed(SETTINGS.items())), 0, "tiny")
-        assert store.find({**SETTINGS, "learning_rate": 0.2}, 0, "tiny") is None
-        assert store.find(SETTINGS, 1, "tiny") is None
-        assert store.find(SETTINGS, 0, "mnist-5k") is None
+        assert store.find(run_key(dict(reversed(SETTINGS.items())), 0, "tiny"))
+        assert store.find(run_key({**SETTINGS, "learning_rate": 0.2}, 0, "tiny")) is None
+        assert store.find(run_key(SETTINGS, 1, "tiny")) is None
+        assert store.find(run_key(SETTINGS, 0, "mnist-5k")) is None
 
 
 def test_a_torn_last_line_is_cut_off_wherever_it_ends(path):
@@ -106,7 +106,7 @@ def test_two_stores_join_by_concatenation(tmp_path):
     joined = tmp_path / "joined.jsonl"
     joined.write_bytes(filled(tmp_path / "a.jsonl", 0, 1) + filled(tmp_path / "b.jsonl", 1, 2))
     with Store(joined) as store:
-        assert all(store.find(SETTINGS, seed, "tiny") for seed in (0, 1, 2))
+        assert all(store.find(run_key(SETTINGS, seed, "tiny")) for seed in (0, 1, 2))
 
 
 def test_a_joined_store_that_lost_its_end_is_reported(tmp_path):
@@ -252,7 +252,7 @@ def test_full_disk(path, room):
         real, store.file = store.file, Full(store.file, room)
         with pytest.raises(InputError, match=r"cannot write to .*s\.jsonl: No space left"):
             store.append(record(1))
-        assert path.read_bytes() == before and store.find(SETTINGS, 1, "tiny") is None
+        assert path.read_bytes() == before and store.find(run_key(SETTINGS, 1, "tiny")) is None
         store.file = real
         store.append(record(1))
     assert path.read_bytes().startswith(before)
