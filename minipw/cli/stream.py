@@ -5,7 +5,6 @@ tasks, and what is standardized is standardized by what was seen so far.
 """
 
 import json
-import os
 import sys
 import time
 from itertools import pairwise
@@ -40,7 +39,8 @@ def stream(args):
     given = {name: value for name, value in given.items() if value is not None}
     check_learner(given, given.get("head", "pairwise"), given.get("rule", "adagrad"))
     if args.save_model:
-        check_model_path(args.save_model)
+        check_writable(args.save_model, (".npz",), "model")
+        model_file.check_replaceable(args.save_model)
     if args.plot:
         figures.check_figure(args.plot)
     learner = learner_for(args, given)
@@ -85,16 +85,6 @@ def stream(args):
         figures.plot_stream(result, args.plot)
         say(f"figure written to {args.plot}")
     return 0
-
-
-def check_model_path(path):
-    """Raise InputError when a model could not be written to `path`, or over another file."""
-    check_writable(path, (".npz",), "model")
-    if os.path.exists(path):
-        try:
-            model_file.load(path)
-        except InputError as error:
-            raise InputError(f"{error}; it is not replaced, choose another --save-model") from None
 
 
 def learner_for(args, given):

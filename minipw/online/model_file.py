@@ -3,7 +3,6 @@
 import contextlib
 import hashlib
 import json
-import os
 
 import numpy as np
 
@@ -16,21 +15,41 @@ VERSION = 1
 
 
 def save(path, arrays, facts):
-    """Replace the file at `path` by arrays, a dict, and facts that JSON can hold.
+    """Replace the model at `path`, or nothing, by arrays, a dict, and facts that JSON can hold.
 
     Raises
     ------
     InputError
-        When the file cannot be written; the old one is then still there.
+        When there is a file that is no model, which stays; when the file cannot be written.
     """
-    path = os.fspath(path)
+    path = files.user_path(path)
+    check_replaceable(path)
     head = {"format": FORMAT, "version": VERSION, "written_by": f"minipw {__version__}"}
     head |= {"checksum": checksum(arrays, facts), "facts": facts}
-    try:
+    with _writing(path):
         files.write(path, arrays, head)
+
+
+@contextlib.contextmanager
+def _writing(path):
+    try:
+        yield
     except OSError as error:
         reason = error.strerror or error
         raise InputError(f"cannot write the model to {path}: {reason}") from None
+
+
+def check_replaceable(path):
+    """Raise InputError when something that is no model is at `path`; reads its head alone."""
+
+    def check(head):
+        try:
+            _check_head(path, head)
+        except InputError as error:
+            raise InputError(f"{error}; it is not replaced, choose another path") from None
+
+    with _writing(path):
+        files.check_replaceable(path, check)
 
 
 def load(path):
@@ -41,7 +60,7 @@ def load(path):
     InputError
         When the file cannot be read, is not a model, is of a later version, or is damaged.
     """
-    path = os.fspath(path)
+    path = files.user_path(path)
     try:
         arrays, head = files.read(path, lambda head: _check_head(path, head))
         facts = head["facts"]

@@ -98,7 +98,10 @@ class Checkpointer:
 
     def resume(self, run):
         """Restore a run from its checkpoint, if there is one; returns the seconds it took."""
-        if self.path is None or not os.path.exists(self.path):
+        if self.path is None:
+            return 0.0
+        files.remove_leftovers(os.path.dirname(self.path))
+        if not os.path.exists(self.path):
             return 0.0
         arrays, facts = load(self.path)
         if facts["key"] != self.key:

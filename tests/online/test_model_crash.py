@@ -5,9 +5,11 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 from learner_streams import SMALL, stream
 
@@ -57,7 +59,7 @@ def test_a_full_disk_leaves_the_old_file(saved, tmp_path, monkeypatch, rng):
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
 def test_the_system_s_full_device(tmp_path):
     learner = OnlineClassifier(**TINY).partial_fit([[0.0]], [0])
-    part = tmp_path / f"m.npz.{os.getpid()}.part"
+    part = tmp_path / f"m.npz.{os.getpid()}.{threading.get_native_id()}.part"
     part.symlink_to("/dev/full")
     with pytest.raises(InputError, match="cannot write the model"):
         learner.save(tmp_path / "m.npz")
@@ -136,4 +138,76 @@ def test_killed_while_saving(tmp_path, rng, kills):
                 process.wait()
         learner = OnlineClassifier.load(path)
         assert learner.samples % 5 == 0 and learner.classes_ == [learner.settings["seed"]]
+        assert os.listdir(tmp_path) == ["m.npz"]  # what the killed ones left is gone
     assert len(seen) > 1  # it was read while it was replaced
+
+
+def test_leftovers_of_processes_that_are_gone_are_removed(tmp_path):
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    path, lives = tmp_path / "m[1].npz", os.getppid()
+    endings = (f"{gone.pid}.part", f"{gone.pid}.7.part", f"{10**30}.part")
+    kept = [f"m[1].npz.{lives}.part", f"m[1].npz.{lives}.9.part", f"m1.npz.{gone.pid}.part"]
+    kept += ["m[1].npz.part", f"m[1].npz.old.{gone.pid}.part"]
+    learner = OnlineClassifier(**TINY)
+    for act in (learner.save, OnlineClassifier.load):
+        for name in [*kept, *(f"m[1].npz.{ending}" for ending in endings)]:
+            (tmp_path / name).write_text("x")
+        act(path)
+        assert sorted(os.listdir(tmp_path)) == sorted([*kept, "m[1].npz"])
+
+
+def test_two_threads_save_to_one_path(tmp_path):
+    path, faults = tmp_path / "m.npz", []
+
+    def save(seed):
+        learner = OnlineClassifier(seed=seed, **TINY).partial_fit([[0.0]], [seed])
+        try:
+            for _ in range(30):
+                learner.save(path)
+                assert OnlineClassifier.load(path).samples == 1
+        except BaseException as error:
+            faults.append(error)
+
+    threads = [threading.Thread(target=save, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert faults == [] and os.listdir(tmp_path) == ["m.npz"]
+
+
+def test_only_a_model_is_replaced(tmp_path):
+    """What is there stays: text, another program's arrays, a pipe, a checkpoint."""
+    path, learner = tmp_path / "m.npz", OnlineClassifier(**TINY)
+    path.write_bytes(b"")
+    learner.save(path)  # an empty file holds nothing
+    whole = path.read_bytes()
+
+    def other():
+        np.savez(path, x=np.arange(3))
+
+    makers = [
+        lambda: path.write_text("notes"),
+        lambda: path.write_bytes(whole[:-30]),
+        other,
+        lambda: os.mkfifo(path),
+        lambda: files.write(path, {}, {"key": "a run"}),
+    ]
+    for make in makers:
+        path.unlink()
+        make()
+        before = path.stat()
+        with pytest.raises(InputError, match=r"m\.npz.*is not replaced, choose another"):
+            learner.save(path)
+        assert path.stat() == before and os.listdir(tmp_path) == ["m.npz"]
+    path.unlink()
+    os.mkfifo(path)
+    with pytest.raises(InputError, match=r"cannot read the model .*: not a regular file"):
+        OnlineClassifier.load(path)
+
+
+def test_the_home_folder_is_expanded(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    OnlineClassifier(**TINY).save("~/m.npz")
+    assert (tmp_path / "m.npz").exists() and OnlineClassifier.load("~/m.npz").samples == 0

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from minipw import InputError
-from minipw.training.checkpoint import StopRequest, load, path_for, save
+from minipw.training.checkpoint import Checkpointer, StopRequest, load, path_for, save
 
 ARRAYS = {"parameter/a": np.arange(12.0, dtype=np.float32).reshape(3, 4), "b": np.array(7)}
 FACTS = {"key": "[1]", "run": {"steps": 3, "state": 2**127 + 1, "matrix": [[0.1, 100 / 3]]}}
@@ -211,3 +211,11 @@ def test_the_handler_comes_back(interruptible):
     with pytest.raises(RuntimeError), StopRequest():
         raise RuntimeError
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_a_start_removes_what_a_killed_run_left(path):
+    os.mkdir(folder := os.path.dirname(path))
+    for name in ("other.npz.999999999999.part", f"c.npz.{os.getpid()}.part"):
+        Path(folder, name).write_text("half")
+    assert Checkpointer(path, "key").resume(None) == 0
+    assert os.listdir(folder) == [f"c.npz.{os.getpid()}.part"]
