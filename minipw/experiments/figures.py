@@ -17,13 +17,7 @@ MOST_TICKS = 15
 
 
 def pyplot():
-    """matplotlib.pyplot on the Agg canvas, which needs no screen.
-
-    Raises
-    ------
-    InputError
-        When matplotlib is not installed.
-    """
+    """matplotlib.pyplot on the Agg canvas, which needs no screen; InputError without it."""
     try:
         import matplotlib
     except ImportError:
@@ -51,10 +45,9 @@ def plot_run(record, heading, path):
     heading : str
     path : str ending in .png, .svg or .pdf
     """
-    plt = pyplot()
     matrix = record["accuracy_matrix"]
     tasks = len(matrix[0])
-    figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4.6), layout="constrained")
+    figure, (left, right) = pyplot().subplots(1, 2, figsize=(11, 4.6), layout="constrained")
     figure.suptitle(plain(heading))
 
     learned = range(1, tasks + 1)
@@ -78,7 +71,7 @@ def plot_run(record, heading, path):
             color = "white" if value < 50 else "black"
             right.text(j, t, f"{value:.0f}", ha="center", va="center", color=color, fontsize=8)
     figure.colorbar(shown, ax=right, label="test accuracy (%)")
-    save(plt, figure, [path])
+    save(figure, [path])
 
 
 def plot_stream(result, path):
@@ -89,8 +82,7 @@ def plot_stream(result, path):
     result : dict from `stream.measure`
     path : str ending in .png, .svg or .pdf
     """
-    plt = pyplot()
-    figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4.6), layout="constrained")
+    figure, (left, right) = pyplot().subplots(1, 2, figsize=(11, 4.6), layout="constrained")
     figure.suptitle(plain(f"{os.path.basename(result['dataset'])}, one pass in its own order"))
     ends, accuracies = zip(*result["curve"], strict=True)
     left.step([0, *ends], [accuracies[0], *accuracies], color=COLORS[0])
@@ -103,7 +95,7 @@ def plot_stream(result, path):
     right.set_yticks(shown, [plain(labels[n]) for n in shown])
     right.invert_yaxis()
     right.grid(axis="x", alpha=0.3)
-    save(plt, figure, [path])
+    save(figure, [path])
 
 
 def plain(text):
@@ -111,8 +103,9 @@ def plain(text):
     return text.replace("$", r"\$")
 
 
-def save(plt, figure, paths):
+def save(figure, paths):
     """Write a figure to each of the paths, the same bytes for the same figure, and close it."""
+    plt = pyplot()
     plt.rcParams["svg.hashsalt"] = "minipw"
     try:
         for path in paths:
@@ -133,8 +126,7 @@ def plot_sparsity(lines, paths):
         Density a fraction, accuracy per cent; by the label of the line.
     paths : list of str
     """
-    plt = pyplot()
-    figure, axes = plt.subplots(figsize=(7, 4.4), layout="constrained")
+    figure, axes = pyplot().subplots(figsize=(7, 4.4), layout="constrained")
     for (label, points), color, marker in zip(lines.items(), COLORS, MARKERS, strict=False):
         x, y = zip(*sorted(points), strict=True)
         axes.plot([100 * d for d in x], y, marker=marker, ms=3.5, color=color, label=label)
@@ -145,7 +137,7 @@ def plot_sparsity(lines, paths):
     )
     axes.grid(alpha=0.3)
     axes.legend()
-    save(plt, figure, paths)
+    save(figure, paths)
 
 
 def plot_curves(curves, paths):
@@ -157,8 +149,7 @@ def plot_curves(curves, paths):
         By a key of `CURVES`.
     paths : list of str
     """
-    plt = pyplot()
-    figure, (left, right) = plt.subplots(1, 2, figsize=(12, 5.2), layout="constrained")
+    figure, (left, right) = pyplot().subplots(1, 2, figsize=(12, 5.2), layout="constrained")
     names = [name for name in CURVES if name in curves]
     for name, color in zip(names, COLORS, strict=False):
         per_task, curve = curves[name]
@@ -179,7 +170,7 @@ def plot_curves(curves, paths):
         axes.grid(alpha=0.3)
         below = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.14), "ncols": 2}
         axes.legend(fontsize=8, frameon=False, **below)
-    save(plt, figure, paths)
+    save(figure, paths)
 
 
 PANELS = (
@@ -238,10 +229,9 @@ def plot_paper(tables, paths):
         "differ by more than two standard errors": plt.Line2D([], [], ls="", marker="$*$", c="0.3"),
     }
     marks |= {r: plt.Line2D([], [], ls="", marker="s", c=c) for r, c in RULE_COLORS.items()}
-    figure.legend(
-        marks.values(), marks, loc="outside upper center", ncols=6, frameon=False, fontsize=9
-    )
-    save(plt, figure, paths)
+    above = {"loc": "outside upper center", "ncols": 6, "frameon": False, "fontsize": 9}
+    figure.legend(marks.values(), marks, **above)
+    save(figure, paths)
 
 
 def plot_entry(axes, y, entry, color):

@@ -10,17 +10,8 @@ from functools import partial
 from pathlib import Path
 
 from minipw import InputError
+from minipw.experiments import tables
 from minipw.experiments.store import run_key
-from minipw.experiments.tables import (
-    RULE_NAMES,
-    TITLES,
-    build_table,
-    cell_settings,
-    markdown,
-    measured,
-    texts,
-    with_error,
-)
 from minipw.paper.cells import cells
 from minipw.paper.released import PROTOCOLS
 from minipw.training.metrics import mean_and_interval
@@ -68,20 +59,18 @@ def paper_table(part, records, protocol, _):
     names = {cell.dataset for cell in cells(part)}
     found = []
     for identity in sorted(name for name in data if name.split(" ")[0] in names):
-        table = build_table(part, records, protocol, identity)
-        if part == "cifar":  # most of it was not run, and the paper prints no numbers of it
-            table = {k: row for k, row in table.items() if any(e.values for e in row.values())}
-        if measured({part: table}):
-            title = f"**{TITLES[part]}**"
-            if identity not in names:
-                title += f" ({data[identity]})"
-            found.append(f"{title}\n\n{markdown(texts(table))}")
+        table = tables.build_table(part, records, protocol, identity)
+        if tables.measured({part: table}):
+            title = f"**{tables.TITLES[part]}**" + f" ({data[identity]})" * (identity not in names)
+            if part == "cifar":  # most of it was not run, and the paper prints no numbers of it
+                table = {k: row for k, row in table.items() if any(e.values for e in row.values())}
+            found.append(f"{title}\n\n{tables.markdown(tables.texts(table))}")
     return "\n\n".join(found)
 
 
 def table_cells():
     """The cells of all tables of the paper."""
-    return [cell for part in TITLES for cell in cells(part)]
+    return [cell for part in tables.TITLES for cell in cells(part)]
 
 
 def same_seeds(*runs):
@@ -99,34 +88,36 @@ def blur(experiment, records, protocol, _):
     """Streams with blurred boundaries, by the share of a task that runs into the next."""
     label = f"{experiment} mnist single mlp-700-1 pairwise adagrad"
     (cell,) = (cell for cell in cells("all") if cell.label == label)
-    settings = cell_settings(cell, protocol)
+    settings = tables.cell_settings(cell, protocol)
     digits = 2 if experiment == "permuted" else 1  # the spread there is 0.1
 
     def runs(share, **change):
         return records.get(run_key({**settings, "blur": share, **change}, None, cell.dataset), [])
 
-    found = [runs(share) for share in BLURS]
+    found = same_seeds(*map(runs, BLURS))
     if not all(found):
         return ""
-    found = same_seeds(*found)
-    half = [accuracies(runs(s, learning_rate=settings["learning_rate"] / 2)) for s in BLURS]
-    rows = {
-        "accuracy at the end": [accuracies(each) for each in found],
-        "first task at the end": [[r["task_accuracy"][0] for r in each] for each in found],
-        "last task at the end": [[r["task_accuracy"][-1] for r in each] for each in found],
-        "online (test-then-train)": [[r["online_accuracy"] for r in each] for each in found],
-        "accuracy at half the learning rate": half,
+    numbers = {
+        "accuracy at the end": lambda record: record["accuracy"],
+        "first task at the end": lambda record: record["task_accuracy"][0],
+        "last task at the end": lambda record: record["task_accuracy"][-1],
+        "online (test-then-train)": lambda record: record["online_accuracy"],
     }
-    lines = [[name, *(with_error(v, digits) for v in values)] for name, values in rows.items()]
-    shown = lines if any(half) else lines[:-1]
-    return markdown([["blur", *(f"{share:g}" for share in BLURS)], *shown])
+    rows = {name: [list(map(of, each)) for each in found] for name, of in numbers.items()}
+    half = [accuracies(runs(s, learning_rate=settings["learning_rate"] / 2)) for s in BLURS]
+    if any(half):
+        rows["accuracy at half the learning rate"] = half
+    lines = [["blur", *(f"{share:g}" for share in BLURS)]]
+    for name, row in rows.items():
+        lines.append([name, *(tables.with_error(values, digits) for values in row)])
+    return tables.markdown(lines)
 
 
 def changes(names, records, protocol, _):
     """Runs that differ from a cell of the paper's tables in one setting, over the same seeds."""
     known = {}
     for cell in table_cells():
-        key = run_key(cell_settings(cell, protocol), None, cell.dataset)
+        key = run_key(tables.cell_settings(cell, protocol), None, cell.dataset)
         known.setdefault(key, cell.label)
     parsed = {key: json.loads(key) for key in {**known, **records}}
     lines = [["cell", "setting", "unchanged", "changed", "difference"]]
@@ -144,13 +135,12 @@ def changes(names, records, protocol, _):
             pair = [accuracies(runs) for runs in same_seeds(records[key], records[other])]
             gains = [b - a for a, b in zip(*pair, strict=True)]
             setting = f"{name.replace('_', ' ')} {before[name]} → {after[name]}"
-            lines.append([label, setting, *map(with_error, (*pair, gains))])
-    return markdown(lines)
+            lines.append([label, setting, *map(tables.with_error, (*pair, gains))])
+    return tables.markdown(lines)
 
 
 def tuning(records, protocol, _):
     """The searches on held-out training data, and what the choice gives on the test set."""
-    searches, points, released = {}, {}, {}
 
     def split(settings, identity):
         """What is searched, and everything else as text."""
@@ -158,34 +148,33 @@ def tuning(records, protocol, _):
         point = rest.pop("learning_rate"), rest.pop("density")
         return point, json.dumps([rest, identity], sort_keys=True)
 
+    searches, points, released, found = {}, {}, {}, []
     for key, runs in records.items():
         settings, _, identity = json.loads(key)
         point, group = split(settings, identity)
         (searches if settings["held_out"] else points).setdefault(group, {})[point] = runs
     for cell in table_cells():
-        point, group = split(cell_settings(cell, protocol), cell.dataset)
+        point, group = split(tables.cell_settings(cell, protocol), cell.dataset)
         released[group] = point
-    found = []
     for group, grid in searches.items():
         settings, identity = json.loads(group)
         rates, densities = (sorted(set(axis)) for axis in zip(*grid, strict=True))
         means = {point: mean_and_interval(accuracies(runs))[0] for point, runs in grid.items()}
         best = max(means, key=means.get)
+        shown = {point: f"{mean:.1f}" for point, mean in means.items()}
+        shown[best] = f"**{shown[best]}**"
         lines = [["learning rate", *(f"density {density:g}" for density in densities)]]
         for rate in rates:
-            texts = [f"{means[rate, d]:.1f}" if (rate, d) in means else "-" for d in densities]
-            if rate == best[0]:
-                texts[densities.index(best[1])] = f"**{means[best]:.1f}**"
-            lines.append([f"{rate:g}", *texts])
-        title = f"{RULE_NAMES[settings['rule']]}, batch size {settings['batch_size']}"
+            lines.append([f"{rate:g}", *(shown.get((rate, d), "-") for d in densities)])
+        title = f"{tables.RULE_NAMES[settings['rule']]}, batch size {settings['batch_size']}"
         text = f"**{title}**, {identity}, {settings['backbone']} {settings['head']}\n\n"
-        text += markdown(lines)
+        text += tables.markdown(lines)
         tested = {"Chosen": best, "Released": released.get(group)}
         tested = {name: p for name, p in tested.items() if p in points.get(group, {})}
         runs = same_seeds(*(points[group][point] for point in tested.values()))
         for (name, (rate, density)), each in zip(tested.items(), runs, strict=True):
             text += f"\n\n{name}: learning rate {rate:g}, density {density:g}; on the test set "
-            text += f"{with_error(accuracies(each))}."
+            text += f"{tables.with_error(accuracies(each))}."
         found.append(text)
     return "\n\n".join(found)
 
@@ -203,7 +192,7 @@ def digits(_, __, folder):
         ordered, shuffled = row["class_by_class"], row["shuffled"]
         texts = [f"{mean:.1f} ± {error:.1f}" for mean, error in (ordered, shuffled)]
         lines.append([method, texts[0], row["usual_choice"], texts[1]])
-    return markdown(lines)
+    return tables.markdown(lines)
 
 
 def throughput(_, __, folder):
@@ -211,7 +200,7 @@ def throughput(_, __, folder):
     rows = stored(folder, "digits.json").get("samples_per_second", {})
     columns = list(next(iter(rows.values()), {}))
     lines = [[method, *(f"{row[c]:,.0f}" for c in columns)] for method, row in rows.items()]
-    return markdown([["samples a second", *columns], *lines])
+    return tables.markdown([["samples a second", *columns], *lines])
 
 
 def speed(_, __, folder):
@@ -222,7 +211,7 @@ def speed(_, __, folder):
     names = ("forward_ms", "backward_ms", "update_ms", "step_ms", "floor_ms", "ratio")
     head = ["network", "rule", "batch", *(name.replace("_", " ") for name in names), "samples/s"]
     lines = [
-        [case["network"], RULE_NAMES[case["rule"]], str(case["batch_size"])]
+        [case["network"], tables.RULE_NAMES[case["rule"]], str(case["batch_size"])]
         + [f"{case[name]:.1f}" for name in names]
         + [f"{case['samples_per_second']:,.0f}"]
         for case in bench["cases"]
@@ -231,11 +220,11 @@ def speed(_, __, folder):
         f"{name.replace('_', ' ')} {v:.4g}" if isinstance(v, (int, float)) else str(v)
         for name, v in bench["machine"].items()
     )
-    return f"{'; '.join(facts)}\n\n{markdown([head, *lines])}"
+    return f"{'; '.join(facts)}\n\n{tables.markdown([head, *lines])}"
 
 
 SECTIONS = {
-    **{part: partial(paper_table, part) for part in TITLES},
+    **{part: partial(paper_table, part) for part in tables.TITLES},
     "blur split": partial(blur, "split"),
     "blur permuted": partial(blur, "permuted"),
     "switches": partial(changes, PROTOCOLS["released"]),
@@ -245,6 +234,6 @@ SECTIONS = {
     "throughput": throughput,
     "speed": speed,
 }
-DEFAULT = (*TITLES, "blur split", "blur permuted", "switches", "counts")
+DEFAULT = (*tables.TITLES, "blur split", "blur permuted", "switches", "counts")
 DEFAULT_NOTES = "\n\n".join(["# Results", *(f"<!-- {name} -->" for name in DEFAULT)]) + "\n"
 """Of a folder without notes."""

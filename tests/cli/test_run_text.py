@@ -41,7 +41,7 @@ def test_formulas_in_names_are_text(tmp_path):
 def test_axes_have_no_more_numbers_than_fit(tmp_path, monkeypatch, tasks, ticks, numbers):
     pytest.importorskip("matplotlib", reason="a figure needs matplotlib")
     drawn = []
-    monkeypatch.setattr(figures, "save", lambda plt, figure, paths: drawn.append(figure))
+    monkeypatch.setattr(figures, "save", lambda figure, paths: drawn.append(figure))
     matrix = [[100.0] * tasks for _ in range(tasks + 1)]
     figures.plot_run({"accuracy_matrix": matrix}, "all right", "x.png")
     left, right, _ = drawn[0].axes
