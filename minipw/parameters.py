@@ -116,7 +116,7 @@ PARAMETERS = {
     "rule": _words("adagrad unless given", "adagrad", "s-mas", "sgd"),
     "learning_rate": Parameter(float, low=0, open=True),
     "importance_lambda": Parameter(
-        float, "how fast importance grows: stability against plasticity", low=0
+        float, "how fast importance grows, above 0: stability against plasticity", low=0
     ),
     "batch_size": _whole(1),
     "epochs": _whole(1, "passes over each task"),

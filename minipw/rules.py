@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from minipw import parameters
+from minipw import InputError, parameters
 from minipw.backend.arrays import array_module
 from minipw.backend.cuda import has_kernels
 from minipw.backend.sparse_gradient import Columns
@@ -33,7 +33,7 @@ class Rule:
     learning_rate : float
         eta, above 0.
     importance_lambda : float
-        lambda, at least 0: how fast importance grows, stability against plasticity.
+        lambda, above 0 but for SGD: how fast importance grows, stability against plasticity.
     smas_norm : {"sum", "mean"}
         Of the squared logits over the classes; see `output_norm_forward`.
     """
@@ -45,6 +45,11 @@ class Rule:
 
     def __post_init__(self):
         parameters.check(rule=self.name, smas_norm=self.smas_norm)
+        if self.name != "sgd" and np.float32(self.importance_lambda) <= 0:
+            raise InputError(
+                f"importance_lambda {self.importance_lambda:g} makes the steps of {self.name} "
+                f"those of sgd times {EPSILON**-0.5:,.0f}: use rule sgd, or a larger one"
+            )
 
     @property
     def needs_output_norm(self):

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import reference
 
+from minipw import InputError
 from minipw.backend.arrays import BLOCK
 from minipw.backend.sparse_gradient import Columns
 from minipw.backend.threads import THREADS
@@ -175,3 +176,12 @@ def test_importance_begins_at_zero_in_the_shape_and_type_of_each_parameter():
         assert omega.shape == parameters[name].shape
         assert omega.dtype == parameters[name].dtype
         assert not omega.any()
+
+
+@pytest.mark.parametrize("name", ["adagrad", "s-mas"])
+@pytest.mark.parametrize("importance_lambda", [0, 0.0, 1e-60])
+def test_a_rule_without_importance_is_refused(name, importance_lambda):
+    says = f"importance_lambda .* makes the steps of {name} those of sgd times 1,000: use rule sgd"
+    with pytest.raises(InputError, match=says):
+        Rule(name, 0.1, importance_lambda)
+    assert Rule("sgd", 0.1, importance_lambda).importance_lambda == importance_lambda

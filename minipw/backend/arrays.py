@@ -16,6 +16,11 @@ def array_module(x):
     return cupy
 
 
+def as_float(x):
+    """`x`, whole numbers and booleans as float64."""
+    return x if x.dtype.kind == "f" else x.astype(np.float64)
+
+
 def normal_distribution(x):
     """Phi(x), the distribution function of the standard normal, of x's type."""
     if array_module(x) is np:

@@ -9,12 +9,26 @@ This computes products with zeros too, but as matrix products, which is faster w
 x is not zero or pairs are listed many times.
 """
 
+import threading
 from itertools import pairwise
 
 import numpy as np
 
 STRIPES = 5
 """Of a triangle. More stripes skip more products, but the matrices become smaller."""
+
+
+class Zeros(threading.local):
+    """An array of zeros that each thread keeps between calls: zeroing costs more than filling."""
+
+    def __init__(self):
+        self.array = None
+
+    def get(self, size, dtype):
+        """The array of this thread, (size,), as this thread left it."""
+        if self.array is None or self.array.dtype != dtype:
+            self.array = np.zeros(size, dtype)
+        return self.array
 
 
 class MatrixPairs:
@@ -26,7 +40,7 @@ class MatrixPairs:
         The units that some pair reads.
     entry : int ndarray of shape (P,)
         Where the gradient of a weight is read from the products (C, U, U), flat.
-    matrices : ndarray of shape (C U, U)
+    matrices : Zeros
         A_c, one below the other, filled at every call.
     triangles : LowerTriangles
         The same for logits alone.
@@ -51,7 +65,7 @@ class MatrixPairs:
         i, j, output = i[self.first], j[self.first], output[self.first]
         self.mirror = (output * width + j) * width + i
         self.factor = np.where(i == j, 2, 1)  # x_i^2 is on the diagonal, once
-        self.matrices = None
+        self.matrices = Zeros()
         self.triangles = LowerTriangles(i, j, output, classes, width)
 
     def _entries(self, w):
@@ -61,20 +75,13 @@ class MatrixPairs:
         return values
 
     def _fill(self, w):
-        """The matrices (C U, U) for weights w.
-
-        The array is kept between calls, since zeroing it costs more than filling it. Threads
-        that share a batch write the same values.
-        """
-        matrices = self.matrices
-        if matrices is None or matrices.dtype != w.dtype:
-            width = self.used.size
-            self.matrices = matrices = np.zeros((self.classes * width, width), w.dtype)
-        flat = matrices.reshape(-1)
+        """The matrices (C U, U) for weights w."""
+        width = self.used.size
+        flat = self.matrices.get(self.classes * width**2, w.dtype)
         values = self._entries(w) * self.factor
         flat[self.entry[self.first]] = values
         flat[self.mirror] = values
-        return matrices
+        return flat.reshape(-1, width)
 
     def forward(self, x, w, gradient=True):
         shared = np.ascontiguousarray(x[:, self.used])
@@ -122,13 +129,11 @@ class LowerTriangles:
         first, end = first[stripe], end[stripe]
         start = np.concatenate([[0], np.cumsum(self.sizes)])[stripe]
         self.place = start + (output * (end - first) + i - first) * end + j
-        self.stripes = None
+        self.stripes = Zeros()
 
     def logits(self, x, entries):
         """y of shape (B, C) for x (B, U) and the entries of L_c; `MatrixPairs._fill`."""
-        stripes = self.stripes
-        if stripes is None or stripes.dtype != entries.dtype:
-            self.stripes = stripes = np.zeros(sum(self.sizes), entries.dtype)
+        stripes = self.stripes.get(sum(self.sizes), entries.dtype)
         stripes[self.place] = entries
         y, start = 0, 0
         for (a, b), size in zip(pairwise(self.edges), self.sizes, strict=True):

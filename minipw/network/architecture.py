@@ -53,8 +53,9 @@ class Architecture:
     pairs : {"released", "distinct"}
         See `sample_pairs`.
     kwta_threshold : {"k", "k+1"}
-        With k = int(units * density): "k+1" subtracts the (k+1)-th largest and k units
-        win (the paper); "k" subtracts the k-th and k - 1 win (the released program).
+        With k = units * density: "k+1" subtracts the (k+1)-th largest and k units win (the
+        paper); "k" subtracts the k-th and k - 1 win (the released program). It rounds k
+        down, 700 * 0.35 to 244; "k+1" rounds down what is not whole up to round-off, to 245.
     gelu : {"tanh", "exact"}
     """
 
@@ -114,31 +115,34 @@ class Architecture:
         """
         if self.density is None:
             return self.units
-        at_most_k = self.kwta_threshold == "k"
-        winners = int(self.units * self.density) - at_most_k
+        winners = self._winners_at(self.density)
         needed = 2 if self.head == "pairwise" else 1  # one winner forms no product
-        if not (0 < self.density < 1 and winners >= needed):
-            least = math.ceil(1e4 * (needed + at_most_k) / self.units)
-            while int(self.units * (least / 1e4)) < needed + at_most_k:
+        if not (0 < self.density < 1 and needed <= winners < self.units):
+            least = math.ceil(1e4 * needed / self.units)
+            while self._winners_at(least / 1e4) < needed:
                 least += 1
             advice = f"use a density from {least / 1e4:g} to below 1"
             if least >= 1e4:
                 advice = "use a wider backbone"
-            left = "no loser" if self.density >= 1 else "no winner"
-            if self.density < 1 and winners == 1:
+            left = "no loser" if winners >= self.units - 1 else "no winner"
+            if winners == 1:
                 left = "a single winner, which forms no pair,"
             raise InputError(
                 f"density {self.density:g} leaves {left} among {self.units} units: {advice}"
             )
         return winners
 
+    def _winners_at(self, density):
+        k = self.units * density
+        return int(k) - 1 if self.kwta_threshold == "k" else int(k + 1e-9)
+
 
 def parse_mlp(backbone):
     """Width and depth of "mlp-WIDTH-DEPTH"."""
-    match = re.fullmatch(r"mlp-([1-9]\d*)-([1-9]\d*)", backbone)
+    match = re.fullmatch(r"mlp-([1-9]\d{0,8})-([1-9]\d{0,2})", backbone)
     if match is None:
         raise InputError(
-            f"unknown backbone {backbone!r}: use mlp-WIDTH-DEPTH with both at least 1 "
-            f"(mlp-700-1), {' or '.join(CONVOLUTIONS)}"
+            f"unknown backbone {backbone!r}: use mlp-WIDTH-DEPTH with both at least 1 and a "
+            f"depth of at most 999 (mlp-700-1), {' or '.join(CONVOLUTIONS)}"
         )
     return int(match[1]), int(match[2])

@@ -63,8 +63,8 @@ def table_bytes(implementation, architecture):
     if implementation is WinnerPairs:
         return 6 * times_listed(architecture.pair_weights, units) * units**2
     if implementation is MatrixPairs:
-        matrices = 2 + THREADS.count  # whole, lower halves, and dw of each thread
-        return 4 * matrices * classes * units**2
+        # Of each thread: the matrices, their lower halves, and the products.
+        return 10 * THREADS.count * classes * units**2
     if implementation is SparsePairs:
         return 4 * classes * units * (1 + THREADS.count * AT_ONCE)
     return 0

@@ -49,6 +49,15 @@ def nonfinite_parameter(network):
     return None
 
 
+def frozen_parameter(importance):
+    """Which parameter has weights of infinite importance, which never change, or None."""
+    for name, omega in importance.items():
+        if share := 1 - float(array_module(omega).isfinite(omega).mean()):
+            what = f"{100 * share:.2g} % of layer {name} has infinite importance and is frozen"
+            return what + " (scale the inputs, or use a smaller importance lambda)"
+    return None
+
+
 def unused_units(network, importance, rule):
     """Count the units that never won and those that no output reads.
 
@@ -64,7 +73,7 @@ def unused_units(network, importance, rule):
     dict
         "units": H. "unread": units that are in no pair. "never_won": other units whose
         weights, or whose whole filter, have no importance because no step changed them;
-        None for SGD and lambda 0, which keep no importance. A unit at the threshold of
+        None for SGD, which keeps no importance. A unit at the threshold of
         k-WTA counts as a winner: it has a gradient.
     """
     units, pairs = network.architecture.units, network.pairs
@@ -74,11 +83,10 @@ def unused_units(network, importance, rule):
         read[used_units(to_host(pairs.i), to_host(pairs.j), units)] = True
     name, shape, *_ = network.layers[-1]
     changed = to_host(importance[name]).reshape(-1, shape[-1]).any(0)  # by unit or filter
-    keeps_none = rule.name == "sgd" or rule.importance_lambda == 0
     idle = read & ~np.tile(changed, units // shape[-1])  # (H,); filters are the last axis
     return {
         "units": units,
-        "never_won": None if keeps_none else int(idle.sum()),
+        "never_won": None if rule.name == "sgd" else int(idle.sum()),
         "unread": int((~read).sum()),
     }
 

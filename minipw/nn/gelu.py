@@ -2,7 +2,7 @@
 
 import math
 
-from minipw.backend.arrays import array_module, normal_distribution
+from minipw.backend.arrays import array_module, as_float, normal_distribution
 from minipw.backend.cuda import has_kernels
 from minipw.kernels import gelu_gpu
 
@@ -32,7 +32,7 @@ def gelu_forward(x, approximate=False):
     cache : tuple (x, s, approximate)
         s is kept because it holds the expensive function.
     """
-    xp = array_module(x)
+    xp, x = array_module(x), as_float(x)
     if has_kernels(xp):
         return gelu_gpu.forward(x, approximate)
     if approximate:

@@ -1,6 +1,7 @@
 """k-winners-take-all with subtraction (section 3.1)."""
 
-from minipw.backend.arrays import array_module
+from minipw import InputError
+from minipw.backend.arrays import array_module, as_float
 from minipw.backend.cuda import has_kernels
 from minipw.kernels import kwta_gpu
 
@@ -23,11 +24,18 @@ def kwta_forward(x, winners):
     cache : tuple (won, threshold_unit)
         won : bool ndarray (..., B, H); threshold_unit : int ndarray (..., B), the
         lowest index whose value is v.
+
+    Raises
+    ------
+    InputError
+        When no unit or every unit would win.
     """
-    xp = array_module(x)
+    xp, x, units = array_module(x), as_float(x), x.shape[-1]
+    if not 1 <= winners < units:
+        raise InputError(f"{winners} winners among {units} units: use 1 to {units - 1}")
     if has_kernels(xp):
         return kwta_gpu.forward(x, winners)
-    rank = x.shape[-1] - 1 - winners  # of v, counted upwards from the smallest
+    rank = units - 1 - winners  # of v, counted upwards from the smallest
     v = xp.partition(x, rank, axis=-1)[..., rank, None]  # (..., B, 1)
     threshold_unit = (x == v).argmax(-1)
     y = xp.maximum(x - v, 0)

@@ -1,7 +1,9 @@
 """What is minimised, and what S-MAS measures: scalars of the logits."""
 
-from minipw import parameters
-from minipw.backend.arrays import array_module
+import numpy as np
+
+from minipw import InputError, parameters
+from minipw.backend.arrays import array_module, as_float
 
 
 def softmax_cross_entropy_forward(logits, labels, mask=None, masking="exclude"):
@@ -23,15 +25,31 @@ def softmax_cross_entropy_forward(logits, labels, mask=None, masking="exclude"):
     -------
     loss : ndarray of shape (...)
     cache : tuple (probabilities, labels, mask)
+
+    Raises
+    ------
+    InputError
+        For a label that is no class. On a device none is looked for, which would wait for it.
     """
     xp = array_module(logits)
-    z = mask_logits(logits, mask, masking)
+    if xp is np:
+        require_labels(labels, logits.shape[-1])
+    z = mask_logits(as_float(logits), mask, masking)
     z = z - z.max(-1, keepdims=True)
     e = xp.exp(z)
     total = e.sum(-1, keepdims=True)  # (..., B, 1)
     z_label = xp.take_along_axis(z, labels[..., None], -1)
     loss = (xp.log(total) - z_label)[..., 0].mean(-1)
     return loss, (e / total, labels, mask)
+
+
+def require_labels(labels, classes):
+    """Raise InputError for labels (...) of the host that are not in [0, classes)."""
+    if labels.size and labels.astype(np.uint64).max() >= classes:  # a negative one wraps
+        place = np.unravel_index(((labels < 0) | (labels >= classes)).argmax(), labels.shape)
+        raise InputError(
+            f"label {labels[place]} of sample {place[-1]}: use the numbers 0 to {classes - 1}"
+        )
 
 
 def softmax_cross_entropy_backward(cache):
@@ -84,6 +102,7 @@ def output_norm_forward(logits, reduction="sum"):
     norm : ndarray of shape (...)
     cache : tuple (logits, reduction)
     """
+    logits = as_float(logits)
     return getattr(logits * logits, reduction)(-1).mean(-1), (logits, reduction)
 
 

@@ -18,7 +18,7 @@ are zero, and `kernels/` has implementations that compute only the others.
 from dataclasses import dataclass
 from typing import Any
 
-from minipw.backend.arrays import array_module
+from minipw.backend.arrays import array_module, as_float
 
 
 @dataclass(frozen=True)
@@ -56,6 +56,7 @@ def pairwise_forward(x, w, pairs, gradient=True):
     y : ndarray of shape (..., B, C)
     cache : tuple (pairs, what the implementation keeps)
     """
+    x = as_float(x)
     if pairs.implementation is not None:
         y, cache = pairs.implementation.forward(x, w, gradient)
         return y, (pairs, cache)

@@ -38,6 +38,7 @@ def result(run, seconds, runs_together=None):
         "note": run.dataset.note,
         **device_facts(xp),
         **({} if runs_together is None else {"runs_together": runs_together}),
+        **({"warning": run.warning} if run.warning else {}),
         "parameters": run.network.parameter_count,
         "accuracy": metrics.overall_accuracy(a, [task.test.size for task in run.tasks]),
         "average_accuracy": metrics.average_accuracy(a),

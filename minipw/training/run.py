@@ -1,6 +1,7 @@
 """One run: a network learns a stream, task after task, and is tested after each."""
 
 import math
+import sys
 import time
 from itertools import islice
 
@@ -9,9 +10,9 @@ import numpy as np
 from minipw import InputError
 from minipw.backend.arrays import array_module, to_device
 from minipw.network.cost import require_host_memory
-from minipw.network.diagnostics import divergence, nonfinite_parameter
+from minipw.network.diagnostics import divergence, frozen_parameter, nonfinite_parameter
 from minipw.network.network import Network
-from minipw.nn.loss import mask_logits
+from minipw.nn.loss import mask_logits, require_labels
 from minipw.rules import update, zero_importance
 from minipw.training.record import result
 from minipw.training.streams import seed_generators, tasks_for
@@ -20,7 +21,7 @@ TEST_IMAGES_AT_ONCE = 2000
 CURVE_SAMPLES = 2000
 """Test images of each task that a point of a learning curve is measured on."""
 PROGRESS = ("matrix", "curve", "steps", "seen", "correct", "tasks_done", "batches_done")
-PROGRESS += ("samples_state",)
+PROGRESS += ("samples_state", "warning")
 """What a checkpoint holds of a run beside its arrays."""
 
 
@@ -39,6 +40,8 @@ class Run:
         Whole tasks, and batches of the task in progress.
     samples_state : dict or None
         State of the generator `samples` before the task in progress.
+    warning : str
+        What stopped learning without an error, or "".
 
     Parameters
     ----------
@@ -58,6 +61,7 @@ class Run:
         if settings.held_out:
             dataset = dataset.hold_out(settings.held_out)
         self.settings, self.seed, self.dataset = settings, seed, dataset
+        require_labels(dataset.y_train, dataset.classes)
         generators = seed_generators(seed)
         architecture = settings.architecture(dataset)
         if xp is np:
@@ -68,7 +72,7 @@ class Run:
         self.rule = settings.learning_rule()
         self.tasks = tasks_for(settings, dataset, generators["tasks"])
         self.samples, self.samples_state = generators["samples"], None
-        self.matrix, self.curve = [], []
+        self.matrix, self.curve, self.warning = [], [], ""
         self.steps = self.seen = self.correct = self.tasks_done = self.batches_done = 0
 
     @property
@@ -104,7 +108,7 @@ class Run:
         ------
         task : Task
         batches : list of int ndarray of shape (B,)
-            Of one epoch.
+            Of one epoch at most.
         """
         batch_size, every = self.settings.batch_size, self.settings.evaluate_every
         if not self.matrix:
@@ -115,15 +119,15 @@ class Run:
             if self.samples_state is None:
                 self.samples_state = self.samples.bit_generator.state
             batches = task.batches(self.samples, batch_size, self.settings.epochs)
-            batches = list(islice(batches, self.batches_done, None))
+            batches = islice(batches, self.batches_done, None)
             self._extend_curve()
-            while batches:
+            while self.batches_done < task.steps(batch_size, self.settings.epochs):
                 size = epoch - self.batches_done % epoch
                 if every:
                     size = min(size, every - self.steps % every)
-                yield task, batches[:size]
-                del batches[:size]
+                yield task, list(islice(batches, size))
                 self._extend_curve()
+            next(batches, None)  # one resumed at the end of a task draws its samples too
             self.check_weights()
             self.matrix.append(self.evaluate(after_test))
             self.tasks_done, self.batches_done, self.samples_state = self.tasks_done + 1, 0, None
@@ -169,10 +173,16 @@ class Run:
         return mask_logits(logits, mask, self.settings.class_mask).argmax(-1)
 
     def check_weights(self):
-        """Raise InputError when a weight is not finite; called at the end of a task."""
+        """Raise InputError when a weight is not finite; called at the end of a task.
+
+        Say once that importance is infinite: such a weight never changes again.
+        """
         if name := nonfinite_parameter(self.network):
             what = f"layer {name} holds weights that are not finite after step {self.steps}"
             raise InputError(f"{what}: {self.remedy}")
+        if not self.warning and (frozen := frozen_parameter(self.importance)):
+            self.warning = f"seed {self.seed}: {frozen} after step {self.steps}"
+            print(f"warning: {self.warning}", file=sys.stderr)
 
     def evaluate(self, after_test=lambda run: None):
         """Accuracy on every task's test images, per cent: list of T float."""

@@ -108,3 +108,33 @@ def test_a_convolution_of_flat_features_is_refused(backbone):
 
 def test_width_and_depth_are_read():
     assert parse_mlp("mlp-3000-12") == (3000, 12)
+
+
+def test_a_share_that_is_whole_up_to_round_off_is_whole():
+    """int(100 * 0.29) is 28. The released program keeps its rounding, and its results."""
+    for units in (100, 700, 1000):
+        for percent in range(1, 100):
+            for head, needed in (("fc", 1), ("pairwise", 2)):
+                named = {"head": head, "density": percent / 100}
+                exact = units * percent // 100
+                if exact >= needed:
+                    paper = Architecture((5,), 10, f"mlp-{units}-1", **named, kwta_threshold="k+1")
+                    assert paper.winners == exact
+                if int(units * (percent / 100)) > needed:
+                    released = Architecture((5,), 10, f"mlp-{units}-1", **named)
+                    assert released.winners == int(units * (percent / 100)) - 1
+
+
+def test_every_unit_cannot_win():
+    almost = Architecture((5,), 10, density=1 - 1e-13, kwta_threshold="k+1")
+    with pytest.raises(InputError, match=r"density 1 leaves no loser among 700 units"):
+        _ = almost.winners
+
+
+@pytest.mark.parametrize(
+    "backbone",
+    ["mlp-10-1000000000", "mlp-10-1000", "mlp-1-" + 5000 * "9", "mlp-1" + 5000 * "0" + "-1"],
+)
+def test_a_depth_or_width_beyond_reason_is_refused_at_once(backbone):
+    with pytest.raises(InputError, match=r"unknown backbone 'mlp-.*a depth of at most 999"):
+        Architecture((5,), 10, backbone).layers()

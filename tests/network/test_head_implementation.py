@@ -1,5 +1,7 @@
 """Which implementation of the pairwise head a network gets."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 
@@ -9,7 +11,9 @@ from minipw.kernels.pairwise_sparse import SparsePairs
 from minipw.network import head_implementation
 from minipw.network.architecture import Architecture
 from minipw.network.head_implementation import fastest_implementation
+from minipw.network.initialization import sample_pairs
 from minipw.network.network import Network
+from minipw.nn.pairwise import Pairs, pairwise_forward
 from minipw.training.streams import seed_generators
 
 
@@ -102,3 +106,26 @@ def test_products_a_sample():
     assert head_implementation.products(ListedPairs, architecture) == 400  # 10,000 * 0.2^2
     assert head_implementation.products(MatrixPairs, architecture) == 0
     assert head_implementation.products(SparsePairs, architecture) == 0
+
+
+@pytest.mark.parametrize("gradient", [True, False])
+def test_threads_that_share_matrices_get_their_own_products(rng, gradient):
+    i, j = sample_pairs(rng, 300, 20_000, 10, "released")
+    pairs = MatrixPairs(i, j, 10, 300)
+    x = rng.standard_normal((64, 300))
+    weights = [rng.standard_normal(i.size) for _ in range(20)]
+    expected = [pairs.forward(x, w, gradient)[0] for w in weights]
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda w: pairs.forward(x, w, gradient)[0], weights))
+    np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("form", [MatrixPairs, ListedPairs, SparsePairs, None])
+def test_whole_numbers_are_multiplied_as_floats(rng, form):
+    i, j, w = np.array([0, 1, 2, 0]), np.array([1, 2, 3, 3]), np.array([0.5, -1.0, 2.0, 3.0])
+    pairs = Pairs(i, j, 2, form and form(i, j, 2, 4))
+    for dtype in (np.uint8, np.int64, np.float64):
+        x = np.array([[200, 3, 100, 7], [0, 1, 0, 2]], dtype)
+        y, _ = pairwise_forward(x, w, pairs, gradient=False)
+        # 0.5 * 200 * 3 + 2 * 100 * 7, and -3 * 100 + 3 * 200 * 7
+        np.testing.assert_array_equal(y, [[1700, 3900], [0, 0]])

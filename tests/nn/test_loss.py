@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import reference
 
+from minipw import InputError
 from minipw.gradcheck import check
 from minipw.nn.loss import (
     mask_logits,
@@ -153,3 +154,27 @@ def test_output_norm_by_hand():
     logits = np.array([[1.0, -2.0], [3.0, 4.0]])
     assert output_norm_forward(logits)[0] == 15
     assert output_norm_forward(logits, "mean")[0] == 7.5
+
+
+@pytest.mark.parametrize("label", [-1, -128, 3, 127])
+@pytest.mark.parametrize("dtype", [np.int8, np.int64])
+def test_a_label_that_is_no_class_is_refused(label, dtype):
+    labels = np.array([[0, 1, 2], [2, label, 0]], dtype)
+    with pytest.raises(InputError, match=rf"label {label} of sample 1: use the numbers 0 to 2"):
+        softmax_cross_entropy_forward(np.zeros((2, 3, 3)), labels)
+
+
+@pytest.mark.parametrize("dtype", [np.int64, np.int8, np.uint8, bool])
+@pytest.mark.parametrize("masking", ["exclude", "zero"])
+def test_whole_numbers_give_what_floats_give(dtype, masking):
+    logits = np.array([[200, 1, 0], [3, 100, 2]]).astype(dtype)
+    for mask in (None, np.array([True, True, False])):
+        given = np.array([1, 0]), mask, masking
+        loss, cache = softmax_cross_entropy_forward(logits, *given)
+        expected, expected_cache = softmax_cross_entropy_forward(logits.astype(float), *given)
+        assert loss == expected > 0
+        ours, theirs = map(softmax_cross_entropy_backward, (cache, expected_cache))
+        np.testing.assert_array_equal(ours, theirs)
+    (norm, cache), (expected, _) = map(output_norm_forward, (logits, logits.astype(float)))
+    assert norm == expected
+    np.testing.assert_array_equal(output_norm_backward(cache), logits.astype(float))  # 2 f / B

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import reference
 
+from minipw import InputError
 from minipw.backend.arrays import array_module
 from minipw.gradcheck import check
 from minipw.nn.conv import col2im, conv2d_backward, conv2d_forward, im2col, same_padding
@@ -283,3 +284,23 @@ def test_both_thresholds_are_a_number_of_winners(k, rng):
     np.testing.assert_array_equal(kwta_forward(x, k)[0], reference.kwta(x, k, "k+1"))
     np.testing.assert_array_equal(kwta_forward(x, k - 1)[0], reference.kwta(x, k, "k"))
     assert np.all((kwta_forward(x, k)[0] > 0).sum(-1) == k)
+
+
+@pytest.mark.parametrize("winners", [-1, 0, 5, 9])
+def test_all_units_or_none_cannot_win(winners):
+    with pytest.raises(InputError, match=f"{winners} winners among 5 units: use 1 to 4"):
+        kwta_forward(np.ones((2, 5)), winners)
+
+
+@pytest.mark.parametrize("dtype", [np.int64, np.int8, np.uint8, bool])
+def test_whole_numbers_give_what_floats_give(dtype):
+    x = np.array([[-2, 1, 3, 0], [100, -1, 2, 90]]).astype(dtype)
+    for pair, given in (
+        ((gelu_forward, gelu_backward), (False,)),
+        ((gelu_forward, gelu_backward), (True,)),
+        ((kwta_forward, kwta_backward), (2,)),
+    ):
+        forward, backward = pair
+        (y, cache), (expected, expected_cache) = (forward(z, *given) for z in (x, x.astype(float)))
+        np.testing.assert_array_equal(y, expected)
+        np.testing.assert_array_equal(backward(y, cache), backward(y, expected_cache))

@@ -1,5 +1,7 @@
 """What stops a run, and what is said of one that wasted units."""
 
+import re
+import tracemalloc
 from dataclasses import replace
 
 import numpy as np
@@ -73,10 +75,45 @@ def batches(state):
             yield task, rows
 
 
-@pytest.mark.parametrize("change", [{"rule": "sgd"}, {"importance_lambda": 0.0}])
-def test_without_importance_nothing_is_counted_by_it(data, change):
-    state = trained(replace(BASE, learning_rate=1e-5, **change), data)
+def test_without_importance_nothing_is_counted_by_it(data):
+    state = trained(replace(BASE, learning_rate=1e-5, rule="sgd"), data)
     assert unused_units(state.network, state.importance, state.rule)["never_won"] is None
+
+
+@pytest.mark.parametrize("rule", ["adagrad", "s-mas"])
+def test_infinite_importance_is_said_once(data, rule, capsys):
+    """Inputs of 1e12: the loss is finite, but the head's importance is not."""
+    x = {name: getattr(data, name) / np.float32(256) for name in ("x_train", "x_test")}
+    small, large = replace(data, **x), replace(data, **{n: 3e10 * v for n, v in x.items()})
+    settings = replace(BASE, rule=rule, importance_lambda=1.0, learning_rate=1e-30, epochs=2)
+    assert "warning" not in train(settings, 0, small) and capsys.readouterr().err == ""
+    record = train(settings, 7, large)
+    assert re.fullmatch(
+        r"seed 7: [\d.]+ % of layer (dense0|head) has infinite importance and is frozen "
+        r"\(scale the inputs, .*\) after step \d+",
+        record["warning"],
+    )
+    assert capsys.readouterr().err == f"warning: {record['warning']}\n"
+
+
+@pytest.mark.parametrize("label", [-1, 4, 255])
+def test_a_label_that_is_no_class_is_refused_before_anything_is_drawn(data, label):
+    data.y_train[3] = label
+    with pytest.raises(InputError, match=rf"label {label} of sample 3: use the numbers 0 to 3"):
+        Run(BASE, 0, data)
+
+
+def test_a_million_epochs_are_not_listed(data):
+    state = Run(replace(BASE, epochs=1_000_000), 0, data)
+    tracemalloc.start()
+    stretches = state.stretches(lambda run: None)
+    for _ in range(3):
+        task, batches = next(stretches)
+        state.count(len(batches), 0)
+        assert len(batches) == task.steps(BASE.batch_size)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 20e6  # the list of all batches has gigabytes
 
 
 def test_a_dense_head_reads_every_unit(data):
