@@ -110,21 +110,22 @@ def measure(case, dataset, rate, bandwidth):
     run = Run(settings, 0, dataset)
     network, importance, rng = run.network, run.importance, np.random.default_rng(0)
     shares = THREADS.shares(case.batch_size, SMALLEST_SHARE)
-    clocks = []
-    for _ in range(case.steps + UNCOUNTED):
+    clocks = np.zeros((case.steps + UNCOUNTED, 5))
+    for clock in clocks:
         rows = rng.integers(0, len(dataset.x_train), case.batch_size)
-        clock = [time.perf_counter()]
+        clock[0] = time.perf_counter()
         x, labels = dataset.batch(dataset.x_train[rows]), dataset.y_train[rows]
-        clock.append(time.perf_counter())
+        clock[1] = time.perf_counter()
         _, _, gradients = network.loss_gradients(x, labels, run.rule)
-        clock.append(time.perf_counter())
+        clock[2] = time.perf_counter()
         for name in gradients:
             update(run.rule, network.parameters[name], importance[name], gradients[name])
-        clock.append(time.perf_counter())
+        clock[3] = time.perf_counter()
         THREADS.map(lambda share, x=x: network.forward(x[share]), shares)
-        clocks.append([*clock, time.perf_counter()])
-    parts = np.median(np.diff(clocks[UNCOUNTED:]), axis=0)  # prepare, gradients, update, forward
-    step = np.median([clock[3] - clock[0] for clock in clocks[UNCOUNTED:]])
+        clock[4] = time.perf_counter()
+    clocks = clocks[UNCOUNTED:]
+    parts = np.median(np.diff(clocks), axis=0)  # prepare, gradients, update, forward
+    step = float(np.median(clocks[:, 3] - clocks[:, 0]))
     arrays = 2 if case.rule == "sgd" else 3
     moved = 2 * arrays * 4 * network.parameter_count
     operations = step_operations(network.architecture, case.batch_size, case.rule)
@@ -156,14 +157,10 @@ def main(as_json=False):
     )
     rows = []
     for case in CASES:
-        row = measure(case, dataset, rate, bandwidth)
-        rows.append(row)
-        say(ROW.format(**row), flush=True)
+        rows.append(measure(case, dataset, rate, bandwidth))
+        say(ROW.format(**rows[-1]), flush=True)
     if as_json:
-        machine = {
-            "threads": THREADS.count,
-            "sgemm_gflops": rate / 1e9,
-            "copy_gb_per_second": bandwidth / 1e9,
-        }
+        machine = {"threads": THREADS.count, "sgemm_gflops": rate / 1e9}
+        machine["copy_gb_per_second"] = bandwidth / 1e9
         print(json.dumps({"machine": machine, "cases": rows}))
     return 0

@@ -31,7 +31,10 @@ CASES = (
 )
 """The cells that are timed. The first one is also done whole, and its kernels are timed."""
 STEPS, BASELINE_STEPS = 200, 5
-CELL = (
+HEADINGS = (
+    f"{'cell':50s}    runs  step ms steps x runs/s  TFLOP/s  cell s  plain ms (runs) speed-up"
+)
+ROW = (
     "{cell:50s} {together:>7s} {step_ms:8.3f} {steps_times_runs_per_second:14,.0f} {tflops:8.2f} "
     "{cell_seconds:7.1f} {plain:>16s} {times:>8s}"
 )
@@ -151,18 +154,6 @@ def paper_seconds(results):
     )
 
 
-def report_cells(rows, say):
-    """The table of cells."""
-    say(
-        f"\n{'cell':50s}    runs  step ms steps x runs/s  TFLOP/s  cell s  plain ms (runs) speed-up"
-    )
-    for row in rows:
-        together, plain, speed_up = f"{row['runs_together']}/{row['runs']}", "-", "-"
-        if slow := row.get("baseline_step_ms"):
-            plain, speed_up = f"{slow:.1f} ({row['baseline_runs']})", f"{row['speed_up']:.1f}"
-        say(CELL.format(**row, together=together, plain=plain, times=speed_up))
-
-
 def main(args):
     """Time everything and print tables, or one JSON object; returns the exit status."""
     xp = cuda.device_module("cuda")
@@ -175,7 +166,12 @@ def main(args):
     )
     results = [measure(xp, *case, dataset, quick=n > 1) for n, case in enumerate(CASES)]
     rows = [row for row, _ in results]
-    report_cells(rows, say)
+    say(f"\n{HEADINGS}")
+    for row in rows:
+        together, plain, speed_up = f"{row['runs_together']}/{row['runs']}", "-", "-"
+        if slow := row.get("baseline_step_ms"):
+            plain, speed_up = f"{slow:.1f} ({row['baseline_runs']})", f"{row['speed_up']:.1f}"
+        say(ROW.format(**row, together=together, plain=plain, times=speed_up))
     first, settings = results[0]
     stack, _ = loaded_stack(settings, range(first["runs_together"]), dataset, xp, STEPS)
     kernels = dense_times(xp, stack, bandwidth, rate) + kernel_times(stack, bandwidth)
