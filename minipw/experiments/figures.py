@@ -8,7 +8,6 @@ from minipw.paper.cells import CURVES
 from minipw.training.metrics import mean_and_interval
 from minipw.training.run import CURVE_SAMPLES
 
-FIGURE_FORMATS = (".png", ".svg", ".pdf")
 COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00")
 """Colours that people with any colour vision tell apart (Okabe & Ito)."""
 MARKERS = "osD^v"
@@ -33,7 +32,7 @@ def pyplot():
 def check_figure(path):
     """Raise InputError when a figure could not be written to `path` later."""
     pyplot()
-    check_writable(path, FIGURE_FORMATS, "figure")
+    check_writable(path, (".png", ".svg", ".pdf"), "figure")
 
 
 def plot_run(record, heading, path):

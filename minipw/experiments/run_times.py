@@ -16,7 +16,7 @@ class RunTimes:
     Parameters
     ----------
     datasets : dict of str to Dataset
-        Those that were loaded; another is taken for the whole published one.
+        Those that were loaded. Others are taken to be the published ones, whole.
     records : iterable of dict
     """
 

@@ -46,18 +46,13 @@ def read(path):
     """The records of a store that another process may be writing, as a list of dict.
 
     A last line without its end is left out. Where a run is stored twice, in stores that were
-    joined, its last record counts.
-
-    Raises
-    ------
-    InputError
-        When a line is no record of this format.
+    joined, its last record counts. A line that is no record of this format raises InputError.
     """
     try:
         content = Path(path).read_bytes()
     except OSError as error:
         raise InputError(f"cannot read results in {path}: {error.strerror}") from None
-    return list(_parse(path, content[: whole_size(content)]).values())
+    return list(_parse(path, whole_part(content)).values())
 
 
 def _parse(path, content):
@@ -66,6 +61,7 @@ def _parse(path, content):
     for number, line in enumerate(content.splitlines(), start=1):
         if not line.strip():
             continue
+        where = f"{path}, line {number}"
         try:
             record = json.loads(line)
             if (found := record["format"]) == RECORD_FORMAT:
@@ -73,31 +69,30 @@ def _parse(path, content):
                 known[cell_key(record, record["seed"])] = record
         except (ValueError, KeyError, TypeError, RecursionError, OverflowError):
             raise InputError(
-                f"{path}, line {number}: not a result of minipw; delete that line, or "
-                "choose another --out"
+                f"{where}: not a result of minipw; delete that line, or choose another --out"
             ) from None
         if found != RECORD_FORMAT:
             raise InputError(
-                f"{path}, line {number}: a result of format {found}, this version reads "
-                f"{RECORD_FORMAT}; choose another --out"
+                f"{where}: a result of format {found}, this version reads {RECORD_FORMAT}; "
+                "choose another --out"
             )
     return known
 
 
-def whole_size(content):
-    """Bytes of a store's content without the unfinished record that it may end with.
+def whole_part(content):
+    """A store's content, bytes, without the unfinished record that it may end with.
 
     A last line that is not the beginning of a record, such as somebody's note, is kept.
     """
     start = content.rfind(b"\n") + 1
     last = content[start:].rstrip(b"\0")  # what a file system may put for bytes not written
     if not (last.startswith(RECORD_START) or RECORD_START.startswith(last)):
-        return len(content)
+        return content
     try:
         json.loads(last)
     except (ValueError, RecursionError):
-        return start
-    return start + len(last)
+        return content[:start]
+    return content[: start + len(last)]
 
 
 class Store:
@@ -110,11 +105,8 @@ class Store:
     ----------
     path : path of the .jsonl file; its folder is made when missing
 
-    Raises
-    ------
-    InputError
-        When the file cannot be written, is open elsewhere, or holds a line that is no
-        record of this format.
+    Raises InputError when the file cannot be written, is open elsewhere, or holds a line that
+    is no record of this format.
     """
 
     def __init__(self, path):
@@ -155,7 +147,7 @@ class Store:
     def _read(self):
         self.file.seek(0)
         content = self.file.read()
-        whole = content[: whole_size(content)]
+        whole = whole_part(content)
         known = _parse(self.path, whole)
         if len(whole) < len(content):
             self.file.truncate(len(whole))
