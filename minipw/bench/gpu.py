@@ -1,8 +1,8 @@
 """Step times on a GPU: cells of the paper, their kernels, an estimate of the whole paper.
 
 A cell's step is timed over many steps, from the first launch until the device is done. The
-baseline is the same step without kernels, as `nn/` and `rules.py` define it. `kernels` times
-every kernel of the first cell's step alone.
+baseline is the same step without kernels, as `nn/` and `rules.py` define it. `bench.kernels`
+times each kernel of the first cell's step on its own.
 """
 
 import json

@@ -19,7 +19,7 @@ CALLS = 20
 COPIED = 1 << 27
 """Numbers in the array that is copied: 512 MiB, many times a device's cache."""
 SIDE = 4096
-"""Of the matrices that are multiplied."""
+"""Rows and columns of the matrices that are multiplied."""
 KERNEL = "{kernel:22s} {launches:5d} {ms:8.4f} {gb_per_second:7.0f} {floor_ms:9.4f} {ratio:6.1f}"
 
 

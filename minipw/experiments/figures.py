@@ -36,14 +36,7 @@ def check_figure(path):
 
 
 def plot_run(record, heading, path):
-    """Accuracy over the stream and the accuracy matrix of one run, as a picture.
-
-    Parameters
-    ----------
-    record : dict from `train.run`
-    heading : str
-    path : str ending in .png, .svg or .pdf
-    """
+    """Accuracy over the stream and the accuracy matrix of one run, from its record."""
     matrix = record["accuracy_matrix"]
     tasks = len(matrix[0])
     figure, (left, right) = pyplot().subplots(1, 2, figsize=(11, 4.6), layout="constrained")
@@ -74,13 +67,7 @@ def plot_run(record, heading, path):
 
 
 def plot_stream(result, path):
-    """Accuracy along one's own stream and that of each class at its end.
-
-    Parameters
-    ----------
-    result : dict from `stream.measure`
-    path : str ending in .png, .svg or .pdf
-    """
+    """Accuracy along one's own stream and that of each class at its end; `cli.stream.measure`."""
     figure, (left, right) = pyplot().subplots(1, 2, figsize=(11, 4.6), layout="constrained")
     figure.suptitle(plain(f"{os.path.basename(result['dataset'])}, one pass in its own order"))
     ends, accuracies = zip(*result["curve"], strict=True)
@@ -98,7 +85,7 @@ def plot_stream(result, path):
 
 
 def plain(text):
-    """A text in which matplotlib reads no formula."""
+    """Text whose dollar signs matplotlib does not take for a formula."""
     return text.replace("$", r"\$")
 
 
@@ -119,11 +106,8 @@ def save(figure, paths):
 def plot_sparsity(lines, paths):
     """Accuracy over the density of active units, one run a point.
 
-    Parameters
-    ----------
     lines : dict of str to list of (density, accuracy)
         Density a fraction, accuracy per cent; by the label of the line.
-    paths : list of str
     """
     figure, axes = pyplot().subplots(figsize=(7, 4.4), layout="constrained")
     for (label, points), color, marker in zip(lines.items(), COLORS, MARKERS, strict=False):
@@ -142,11 +126,8 @@ def plot_sparsity(lines, paths):
 def plot_curves(curves, paths):
     """Accuracy along the permuted stream: all tasks so far, and tasks 1, 4 and 8.
 
-    Parameters
-    ----------
     curves : dict of str to (steps a task, list of [step, accuracies of the tasks so far])
         By a key of `CURVES`.
-    paths : list of str
     """
     figure, (left, right) = pyplot().subplots(1, 2, figsize=(12, 5.2), layout="constrained")
     names = [name for name in CURVES if name in curves]
@@ -190,11 +171,8 @@ PAPER_MARK = {"marker": "D", "ms": 7, "ls": "", "mfc": "none"}
 def plot_paper(tables, paths):
     """Every printed accuracy, ours beside the paper's.
 
-    Parameters
-    ----------
     tables : dict of str to dict
         Tables 1 to 5 by their parts, as `tables.build_table` gives them.
-    paths : list of path
     """
     plt = pyplot()
     heights = [len(tables[part]) + 1.5 for part, _, _ in PANELS[::2]]

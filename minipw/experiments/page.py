@@ -27,15 +27,10 @@ def check(path):
 
 
 def fill(notes, records, protocol, folder, counts):
-    """The page.
+    """The page: notes, a str, with tables of records from `report.read_records`.
 
-    Parameters
-    ----------
-    notes : str
-    records : from `report.read_records`
-    protocol : key of `PROTOCOLS`
     folder : path
-        Of bench.json and digits.json.
+        Where bench.json and digits.json are.
     counts : list of str
         What the section `counts` says.
     """
@@ -236,4 +231,4 @@ SECTIONS = {
 }
 DEFAULT = (*tables.TITLES, "blur split", "blur permuted", "switches", "counts")
 DEFAULT_NOTES = "\n\n".join(["# Results", *(f"<!-- {name} -->" for name in DEFAULT)]) + "\n"
-"""Of a folder without notes."""
+"""The notes of a folder that has none."""

@@ -43,7 +43,7 @@ class RunTimes:
             pass
 
     def scale(self, device):
-        """Median of measured by estimated seconds on a device, None before the first run.
+        """Median ratio of measured to estimated seconds on a device, None before the first run.
 
         On a GPU, where seeds are trained together, a run's seconds are its share.
         """

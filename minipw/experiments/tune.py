@@ -53,18 +53,12 @@ def fitting_densities(settings, densities, dataset):
 def tune(settings, dataset, args, say):
     """Run every point of the grid and choose the one with the best held-out accuracy.
 
-    Parameters
-    ----------
     settings : Settings
         What is not searched.
     args : namespace
         seed, runs, out, workers, cluster, quiet, learning_rates, densities, data_dir.
-    say : callable of str
 
-    Returns
-    -------
-    dict
-        The chosen settings, as `--settings` reads them, or None when interrupted.
+    Returns the chosen settings, as `--settings` reads them, or None when interrupted.
     """
     rates, densities = released_grid(settings)
     densities = args.densities or fitting_densities(settings, densities, dataset)

@@ -22,8 +22,8 @@ class Item:
     """One run to do.
 
     checkpoints : str or None
-        Folder for the checkpoints of unfinished runs. A machine that does not have the folder
-        around it, as may happen on a cluster, keeps none.
+        Folder for the checkpoints of unfinished runs. A machine of a cluster where its parent
+        folder is missing keeps none.
     data : str or None
         `Dataset.identity`, where it is more than the name.
     """
@@ -106,18 +106,11 @@ def interrupts_held():
 
 
 class ExecutorSlot:
-    """A worker slot of an executor that others own, such as a cluster's.
-
-    Parameters
-    ----------
-    executor : concurrent.futures.Executor
-    on_close : callable
-    check : callable
-        Raises InputError when the executor is gone, with its runs.
-    """
+    """A worker slot of an executor that others own, such as a cluster's."""
 
     def __init__(self, executor, on_close=lambda: None, check=lambda: None):
-        self.executor, self.close, self.check = executor, on_close, check
+        self.executor, self.close = executor, on_close
+        self.check = check  # raises InputError when the executor is gone, with its runs
 
     def renew(self):
         """Nothing to do: the executor replaces its workers itself."""
