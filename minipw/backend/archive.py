@@ -93,19 +93,14 @@ class Archive:
             raise ValueError(f"its header promises {promised:,} bytes of {member.file_size:,}")
         return header
 
-    def read(self, names, packed=True):
-        """Arrays of numbers in C order: dict of str to ndarray.
+    def check(self, names, packed=True):
+        """Raise ValueError or InputError unless these are numbers that the memory can hold.
 
         Parameters
         ----------
         names : iterable of str
         packed : bool
             Whether they may be compressed. Otherwise they are no longer than the file.
-
-        Raises
-        ------
-        InputError
-            When they are larger than the memory that is free.
         """
         headers = {name: self.header(name) for name in names}
         for name, header in headers.items():
@@ -115,11 +110,12 @@ class Archive:
                 raise ValueError(f"{name} holds {header.dtype}, not numbers")
         size = sum(header.size for header in headers.values())
         require_memory(size, f"{self.path} is too large: use a smaller file")
-        return {name: self._values(name, header) for name, header in headers.items()}
 
-    def _values(self, name, header):
+    def read(self, name):
+        """An array that passed `check`, in C order: ndarray."""
+        header, done = self.header(name), 0
         array = np.empty(header.shape[::-1] if header.fortran else header.shape, header.dtype)
-        view, done = memoryview(array.reshape(-1).view(np.uint8)), 0
+        view = memoryview(array.reshape(-1).view(np.uint8))
         with self._zip.open(self._members[name]) as values:
             values.read(header.start)
             while part := values.read(BLOCK):  # the last one compares the checksum

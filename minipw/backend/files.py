@@ -17,11 +17,6 @@ FACTS = "facts"
 """Name of the array that holds the facts as JSON."""
 
 
-def user_path(path):
-    """A path as the user gave it, with ~ for the home folder, as str."""
-    return os.path.expanduser(os.fspath(path))
-
-
 def write(path, arrays, facts):
     """Replace the file at `path`: a reader finds the old one or the new one, whole.
 
@@ -138,14 +133,16 @@ def read(path, check=lambda facts: None):
     with archive.opened(path) as found:
         facts = _facts(found)
         check(facts)
-        arrays = found.read([name for name in found.names if name != FACTS], packed=False)
-    return arrays, facts
+        names = [name for name in found.names if name != FACTS]
+        found.check(names, packed=False)
+        return {name: found.read(name) for name in names}, facts
 
 
 def _facts(found):
     if FACTS not in found.names:
         return None
-    return json.loads(found.read([FACTS], packed=False)[FACTS].tobytes())
+    found.check([FACTS], packed=False)
+    return json.loads(found.read(FACTS).tobytes())
 
 
 def check_writable(path, endings, what):

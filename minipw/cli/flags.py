@@ -185,7 +185,7 @@ def tune_flags(p):
 def stream_flags(p):
     """stream: the online classifier on a file in its own order."""
     p.add_argument("dataset", metavar="FILE", help=PARAMETERS["dataset"].about)
-    add(p, "label")
+    add(p, "label missing", missing="cells may be empty, NA or nan: unknown values")
     p.add_argument("--save-model", metavar="FILE", help="keep what was learned in FILE (.npz)")
     p.add_argument("--load-model", metavar="FILE", help="go on from what --save-model kept")
     add_learner(p, stream=True)

@@ -8,6 +8,8 @@ from itertools import pairwise
 from minipw import InputError
 from minipw.cli.flags import COMMANDS, parser
 
+PATHS = ("dataset", "data_dir", "out", "settings", "file", "plot", "save_model", "load_model")
+"""Flags and arguments that may be paths: ~ is the home folder."""
 MOVED = {"--paper": "paper", "--report": "report", "--bench": "bench", "--tune": "tune"}
 """Flags that were commands once."""
 
@@ -55,6 +57,8 @@ def parse(argv):
     if unknown:
         help_line = f"run.py {args.command} --help"
         raise InputError(f"{args.command} does not take {shlex.join(unknown)} (see {help_line})")
+    given = {name: getattr(args, name, None) for name in PATHS}
+    vars(args).update((name, os.path.expanduser(path)) for name, path in given.items() if path)
     return args
 
 

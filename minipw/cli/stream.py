@@ -28,7 +28,7 @@ WINDOWS = 20
 OF_THE_LEARNER = (
     *("backbone", "head", "pair_weights", "density"),
     *("rule", "learning_rate", "importance_lambda", "batch_size"),
-    *("kwta_threshold", "smas_norm", "gelu"),
+    *("kwta_threshold", "smas_norm", "gelu", "missing"),
 )
 """Flags that set a parameter of `OnlineClassifier`, where they are given."""
 
@@ -44,7 +44,10 @@ def stream(args):
     if args.plot:
         figures.check_figure(args.plot)
     learner = learner_for(args, given)
-    dataset = datasets.load(args.dataset, args.data_dir, label=args.label, raw=True)
+    missing = learner.settings["missing"]
+    dataset = datasets.load(
+        args.dataset, args.data_dir, label=args.label, raw=True, missing=missing
+    )
     if learner.samples and not set(learner.classes_) & set(label_list(dataset, dataset.y_train)):
         known = ", ".join(map(repr, learner.classes_[:5]))
         print(f"warning: the model's classes ({known}) do not occur in the file", file=sys.stderr)

@@ -13,6 +13,7 @@ from minipw.backend.arrays import array_module
 from minipw.backend.cuda import device_module, device_text
 from minipw.cli import run_text
 from minipw.cli.flags import check_learner, refuse_unused
+from minipw.datasets import user_files
 from minipw.experiments import figures
 from minipw.experiments.store import Store, run_key
 from minipw.paper.released import PROTOCOLS, printed_accuracy, released_settings
@@ -123,7 +124,7 @@ def settings_of_file(args, flags):
     other = any(both.get(name) != values.get(name, both.get(name)) for name in ("backbone", "head"))
     if other or both.get("head") == "fc":
         values.pop("pair_weights", None)  # they are another network's
-    if not both.get("dataset", "").lower().endswith(".csv"):
+    if not user_files.is_table(both.get("dataset", "")):
         values.pop("label", None)  # it belongs to the file's own data set
     if both.get("experiment") != "split":
         values.pop("multi_head", None)

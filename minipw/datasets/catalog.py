@@ -120,17 +120,19 @@ def find(name, directory):
     return None
 
 
-def load(name, data_dir=None, named=True, download=True, label=None, raw=False):
+def load(name, data_dir=None, named=True, download=True, label=None, raw=False, missing=False):
     """Find, or else download, a data set; warnings go to standard error.
 
     Parameters
     ----------
-    name : "mnist", "fashion-mnist", "cifar-10", "mnist-5k" or the path of a .npz or .csv file
+    name : "mnist", "fashion-mnist", "cifar-10", "mnist-5k" or the path of a .npz, .csv or
+        .tsv file, the last two also packed by gzip
     data_dir : looked in before $MINIPW_DATA and data/; the first writable one takes downloads
     named : if False, the bundled mnist-5k may stand in for an mnist that cannot be had
     download : bool
     label : the column of the classes of a .csv file
     raw : samples of one's own file as they are, in float64, for a learner that standardizes
+    missing : with `raw`, whether values may be missing, and become NaN
 
     Returns
     -------
@@ -141,13 +143,13 @@ def load(name, data_dir=None, named=True, download=True, label=None, raw=False):
     InputError
         When a file cannot be used, or none can be had.
     """
-    path = os.fspath(name).lower()
-    if path.endswith(".csv"):
+    name = os.path.expanduser(name)
+    if user_files.is_table(name):
         require(label is not None, name, "has a column of classes", "name it with --label COLUMN")
-        return user_files.from_csv(name, label, raw)
+        return user_files.from_csv(name, label, raw, missing)
     require(label is None, name, "--label is for .csv files", "leave it out")
-    if path.endswith(".npz"):
-        return user_files.from_npz(name, raw)
+    if name.lower().endswith(".npz"):
+        return user_files.from_npz(name, raw, missing)
     if name == "mnist-5k":
         return idx_dataset(name, BUNDLED)
     choices = f"choose {', '.join(SHA256)} or a .npz or .csv file"

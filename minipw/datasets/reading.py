@@ -2,6 +2,7 @@
 
 import contextlib
 import gzip
+import sys
 
 from minipw import InputError
 
@@ -17,6 +18,21 @@ def require(condition, where, fault, remedy=REPLACE):
     """Raise the InputError "where: fault; remedy" unless the condition holds."""
     if not condition:
         raise InputError(f"{where}: {fault}; {remedy}".replace("\n", " "))
+
+
+def warn(where, fault, remedy):
+    """Print "warning: where: fault; remedy" on standard error."""
+    print(f"warning: {where}: {fault}; {remedy}".replace("\n", " "), file=sys.stderr)
+
+
+def require_channels_last(where, shape):
+    """Raise InputError when arrays of this shape look like images with channels first.
+
+    (N, 3, 32, 32) does, and (N, 1, 28, 28): few channels, more pixels in both directions.
+    """
+    first = len(shape) == 4 and shape[1] <= 4 < min(shape[2:])
+    fault = f"has shape {shape}, which looks like channels first"
+    require(not first, where, fault, "turn it: x.transpose(0, 2, 3, 1)")
 
 
 @contextlib.contextmanager
@@ -40,14 +56,20 @@ def reading(where):
         require(False, where, fault, "replace the file")
 
 
+@contextlib.contextmanager
+def inflated(path):
+    """An open binary file, unpacked where its content, not its name, is gzip."""
+    with reading(path), open(path, "rb") as raw:
+        is_gzip = raw.peek(2)[:2] == b"\x1f\x8b"
+        with gzip.GzipFile(fileobj=raw) if is_gzip else raw as file:
+            yield file
+
+
 def read_bytes(path):
     """Bytes of a file, inflated if they are gzip, at most LONGEST + 1 of them."""
     parts, room = [], LONGEST + 1
-    with reading(path), open(path, "rb") as raw:
-        is_gzip = raw.read(2) == b"\x1f\x8b"
-        raw.seek(0)
-        with gzip.GzipFile(fileobj=raw) if is_gzip else raw as file:
-            while room and (part := file.read(min(room, 1 << 20))):
-                parts.append(part)
-                room -= len(part)
+    with inflated(path) as file:
+        while room and (part := file.read(min(room, 1 << 20))):
+            parts.append(part)
+            room -= len(part)
     return b"".join(parts)

@@ -1,47 +1,76 @@
 """Data sets of one's own: .npz files, and .csv files with a column of classes."""
 
+import contextlib
 import csv
+import io
+import itertools
 import math
 import os
+import re
 import zipfile
 
 import numpy as np
 
+from minipw.backend.archive import opened
+from minipw.backend.memory import require_memory
 from minipw.datasets.dataset import Dataset, content_digest, pixel_statistics
-from minipw.datasets.reading import NUMBERS, SAVE, reading, require
+from minipw.datasets.reading import (
+    NUMBERS,
+    SAVE,
+    inflated,
+    reading,
+    require,
+    require_channels_last,
+    warn,
+)
 
 ARRAYS = ("x_train", "y_train", "x_test", "y_test")
 TEST_EVERY = 5
 """Every fifth sample of a class of a .csv file is for testing."""
 CONSTANT = 1e-12
 """A column is constant when it deviates by no more than this share of its mean: rounding."""
+LINE = 1 << 24
+"""Letters of a line of a .csv file, at most."""
+UNNAMED = re.compile(r"(Unnamed: [0-9.]+)?")
+"""The header of a column without a name, also as pandas gives it one."""
+NOTHING = ("", "na", "n/a", "#n/a", "<na>", "nan", "-nan", "null", "none", "?")
+WORDS = {"true": 1.0, "false": 0.0, **dict.fromkeys(NOTHING, math.nan)}
+"""What the words in a cell stand for, in small letters."""
+MISSING_CELL = "fill it in, or use `stream --missing`"
 
 
-def from_npz(path, raw=False):
+def is_table(path):
+    """Whether a path is named like a .csv or .tsv file, packed or not."""
+    return os.fspath(path).lower().endswith((".csv", ".tsv", ".gz"))
+
+
+def from_npz(path, raw=False, missing=False):
     """Dataset of a .npz file with x_train, y_train, x_test and y_test.
 
-    With task_train and task_test, numbers from 0, the tasks of `--exp split` are those.
+    With task_train and task_test, numbers from 0, the tasks of `--exp split` are those. Other
+    arrays are not looked at.
 
     Samples that are not pixels become float32, or float64 where they are to be `raw`, for a
-    learner that standardizes.
+    learner that standardizes; then NaN is allowed where it is `missing`.
     """
     path, arrays = os.fspath(path), {}
-    with reading(path), open(path, "rb") as file:
-        require(zipfile.is_zipfile(file), path, "is not a whole .npz file", SAVE)
-        file.seek(0)
-        with np.load(file, allow_pickle=False) as archive:
-            tasks = [key for key in ("task_train", "task_test") if key in archive]
-            for key in (*ARRAYS, *tasks):
-                require(key in archive, path, f"{key} is missing", SAVE)
-                with reading(f"{path}: {key}"):
-                    arrays[key] = np.asarray(archive[key])
-    require(len(tasks) != 1, path, f"has {', '.join(tasks)} alone", "save task_train and task_test")
-    for part in ("train", "test"):
-        key = f"x_{part}"
-        x = arrays[key] = check_samples(f"{path}: {key}", arrays[key], "f8" if raw else "f4")
-        for key in (f"y_{part}", f"task_{part}"):
-            if key in arrays:
-                arrays[key] = check_labels(f"{path}: {key}", arrays[key], len(x))
+    with reading(path), open_npz(path) as archive:
+        tasks = [key for key in ("task_train", "task_test") if key in archive.names]
+        both = "save task_train and task_test"
+        require(len(tasks) != 1, path, f"has {', '.join(tasks)} alone", both)
+        keys = (*ARRAYS, *tasks)
+        for key in keys:
+            require(key in archive.names, path, f"{key} is missing", SAVE)
+            with reading(f"{path}: {key}"):
+                check_header(f"{path}: {key}", archive, key)
+        archive.check(keys)
+        for key in keys:
+            with reading(where := f"{path}: {key}"):
+                values = archive.read(key)
+            samples = key.startswith("x_")
+            arrays[key] = check_samples(where, values, raw, missing) if samples else values
+            if not samples:
+                arrays[key] = check_labels(where, values)
     x_train, y_train, x_test, y_test = (arrays[key] for key in ARRAYS)
     alike = x_train.shape[1:] == x_test.shape[1:] and x_train.dtype == x_test.dtype
     train, test = (f"{x.shape[1:]} {x.dtype}" for x in (x_train, x_test))
@@ -58,42 +87,79 @@ def from_npz(path, raw=False):
     )
 
 
-def check_samples(where, x, dtype):
-    """Samples of a .npz file: pixels are left as uint8, other numbers become `dtype`."""
-    require(x.dtype.kind in "biuf", where, f"holds {x.dtype}, not numbers", SAVE)
-    shapes = "give (N, D), (N, height, width) or (N, height, width, channels)"
-    require(x.ndim in (2, 3, 4), where, f"has shape {x.shape}", shapes)
-    require(x.size, where, "is empty", SAVE)
+@contextlib.contextmanager
+def open_npz(path):
+    """The `Archive` of a .npz file."""
+    with contextlib.ExitStack() as stack:
+        try:
+            archive = stack.enter_context(opened(path))
+        except zipfile.BadZipFile:
+            require(False, path, "is not a whole .npz file", SAVE)
+        yield archive
+
+
+def check_header(where, archive, key):
+    """Raise InputError where an array cannot be samples, labels or tasks, before it is read."""
+    dtype, shape, *_ = archive.header(key)
+    samples = key.startswith("x_")
+    fault = f"holds {dtype}, not numbers"
+    require(dtype.kind in "biuf", where, fault, SAVE if samples else NUMBERS)
+    if samples:
+        shapes = "give (N, D), (N, height, width) or (N, height, width, channels)"
+        require(len(shape) in (2, 3, 4), where, f"has shape {shape}", shapes)
+        require(math.prod(shape), where, "is empty", SAVE)
+        require_channels_last(where, shape)
+    else:
+        count = archive.header(f"x_{key[2:] if key[0] == 'y' else key[5:]}").shape[0]
+        require(shape == (count,), where, f"has shape {shape} for {count} samples", SAVE)
+
+
+def check_samples(where, x, raw, missing):
+    """Samples of a .npz file: pixels are left as uint8, other numbers become floats."""
     if x.dtype != np.uint8:
         with np.errstate(over="ignore"):
-            finite = np.isfinite(x.astype(np.float32))
-        place = np.unravel_index(int(finite.argmin()), x.shape)
+            right = np.isfinite(x.astype(np.float32))
+        if missing:
+            right |= np.isnan(x)
+        place = np.unravel_index(int(right.argmin()), x.shape)
         fault = f"{x[place]} at {[*map(int, place)]} is not finite in float32"
-        require(finite.all(), where, fault, "remove such values")
-        x = x.astype(dtype)
+        require(right.all(), where, fault, "remove such values; NaN: or use `stream --missing`")
+        if not raw:
+            check_scale(where, x)
+        x = x.astype(np.float64 if raw else np.float32)
     return x[..., None] if x.ndim == 3 else x
 
 
-def check_labels(where, y, count):
-    """Labels of a .npz file as int64."""
-    require(y.dtype.kind in "biuf", where, f"holds {y.dtype}, not numbers", NUMBERS)
-    require(y.shape == (count,), where, f"has shape {y.shape} for {count} samples", SAVE)
+def check_scale(where, x):
+    """Refuse pixels that are not uint8; warn of other numbers that are far from 1."""
+    low, high = x.min(), x.max()
+    pixels = low >= 0 and 127 < high <= 255 and (x.ndim > 2 or (x == np.floor(x)).all())
+    fault = f"holds {low:g} to {high:g} as {x.dtype}, which look like pixels that are not scaled"
+    require(not pixels, where, fault, "save x.astype(numpy.uint8), which is scaled, or x / 255")
+    size = np.linalg.norm(x.astype(np.float64).reshape(-1)) / math.sqrt(x.size)
+    if not 1e-3 < size < 5:
+        fault = f"holds {low:g} to {high:g}, and numbers are used as they are"
+        warn(where, fault, "scale them: (x - x.mean(0)) / x.std(0), of the training samples")
+
+
+def check_labels(where, y):
+    """Labels or tasks of a .npz file as int64."""
     whole = np.isfinite(y).all() and (y == np.floor(y)).all()
     right = whole and y.min() >= 0 and y.max() < 1 << 20
     require(right, where, f"holds {y.min()} to {y.max()}, not class numbers", NUMBERS)
     return y.astype(np.int64)
 
 
-def from_csv(path, label, raw=False):
-    """Dataset of a .csv file: its own order, every fifth sample of a class for testing.
+def from_csv(path, label, raw=False, missing=False):
+    """Dataset of a .csv or .tsv file: its own order, every fifth sample of a class for testing.
 
     Features are standardized by the mean and standard deviation of the training part.
     Classes are numbered in the order of their names, as numbers where all of them are.
 
     `label` names the column of the classes. With `raw`, features stay as they are, in
-    float64, and a class may be too small to be tested.
+    float64, a class may be too small to be tested, and a cell may be empty where it is `missing`.
     """
-    x, texts, columns = read_csv(path, label)
+    x, texts, columns = read_csv(path, label, missing)
     names = sorted(sorted(set(texts)), key=class_order(texts))  # names of equal numbers by text
     number = {name: n for n, name in enumerate(names)}
     y = np.array([number[text] for text in texts])
@@ -131,65 +197,92 @@ def class_order(texts):
     return values.get if all(map(np.isfinite, values.values())) else str
 
 
-def read_csv(path, label):
-    """Features and classes of a .csv file with a header line.
+def read_csv(path, label, missing=False):
+    """Features and classes of a .csv or .tsv file with a header line, packed by gzip or not.
 
-    The column `label` holds the classes, any text; all others must hold numbers.
+    The column `label` holds the classes, any text; all others must hold numbers, True or
+    False, or nothing where cells may be `missing`. Columns without a name are left out.
 
     Returns
     -------
     x : float64 ndarray of shape (N, D)
+        NaN where a cell is missing.
     classes : list of N str
     features : tuple of D str, their names
     """
     path, rows, classes = os.fspath(path), [], []
-    with reading(path), open(path, newline="", encoding="utf-8-sig") as file:
-        first = file.readline()
+    with inflated(path) as file, io.TextIOWrapper(file, "utf-8-sig", newline="") as text:
+        text_lines = bounded_lines(path, text)
+        first = next(text_lines, "")
         require(first.strip(), path, "does not begin with a line of column names", "add one")
+        packed = "unpack it, and give the .csv file in it"
+        require(not first.startswith("PK\3\4"), path, "is a .zip archive", packed)
         headers = {
             d: [name.strip() for name in next(csv.reader([first], delimiter=d))] for d in ",;\t"
         }
         # The delimiter that gives a column `label`; of several, the one with most columns.
         delimiter = max(headers, key=lambda d: (label in headers[d], len(headers[d])))
-        file.seek(0)
-        lines = csv.reader(file, delimiter=delimiter)
+        lines = csv.reader(itertools.chain([first], text_lines), delimiter=delimiter)
         header = [name.strip() for name in next(lines)]
         names = f"the columns are {', '.join(header[:8])}{', ...' * (len(header) > 8)}"
         require(label in header, path, f"has no column {label!r}", names)
         require(header.count(label) == 1, path, f"has several columns {label!r}", "rename one")
-        require(len(header) > 1, path, "has no column beside the label", "add features")
         column = header.index(label)
-        features = (*header[:column], *header[column + 1 :])
+        kept = [n for n, name in enumerate(header) if n != column and not UNNAMED.fullmatch(name)]
+        for n in sorted({*range(len(header))} - {*kept, column}):
+            fault = f"column {n + 1} has no name, like row numbers, and is left out"
+            warn(path, fault, "remove it, or name it to learn from it")
+        require(kept, path, "has no column beside the label", "add features")
+        features = tuple(header[n] for n in kept)
         for line in lines:
             if not any(map(str.strip, line)):
                 continue
             where = f"{path}, line {lines.line_num}"
             fault = f"has {len(line)} values, not {len(header)}"
             require(len(line) == len(header), where, fault, "correct the line")
-            classes.append(" ".join(line.pop(column).split()))
-            require(classes[-1], where, "has no label", "fill it in or remove the line")
-            rows.append(check_numbers(where, line, features))
+            classes.append(" ".join(line[column].split()))
+            known = classes[-1].lower() not in ("", "na", "nan", "<na>", "n/a")
+            fault = f"has no label ({classes[-1]!r})"
+            require(known, where, fault, "fill it in or remove the line")
+            rows.append(check_numbers(where, [line[n] for n in kept], features, missing))
+            if len(rows) % 4096 == 0:
+                require_memory(8 * len(rows) * len(kept), f"{path} is too large: use a part of it")
     require(rows, path, "holds no samples", "add lines under the header")
-    return np.array(rows), classes, features
+    x = np.array(rows)
+    for n, name in enumerate(features):
+        if len(x) > 9 and (np.diff(x[:, n]) == 1).all():
+            warn(path, f"column {name!r} counts the lines", "remove it unless it means something")
+    return x, classes, features
 
 
-def check_numbers(where, line, names):
-    """The float64 values of a line of a .csv file, shape (D,), each finite in float32."""
+def bounded_lines(path, text):
+    """The lines of an open text, none longer than LINE."""
+    while line := text.readline(LINE):
+        require(len(line) < LINE, path, f"has a line of over {LINE:,} letters", "correct the file")
+        yield line
+
+
+def check_numbers(where, line, names, missing):
+    """The float64 values of a line of a .csv file, shape (D,), each finite in float32 or NaN."""
     try:
         values = np.array(line, np.float64)
     except ValueError:
-        values = np.array([number_or_nan(text) for text in line])
+        values = np.array([as_number(text) for text in line])
     with np.errstate(over="ignore"):
-        finite = np.isfinite(values.astype(np.float32))
-    n = int(finite.argmin())
-    fault = f"{line[n]!r} in column {names[n]!r} is not a number, or too large"
-    require(finite.all(), where, fault, "write only numbers below 3e38, and no empty fields")
+        right = np.isfinite(values.astype(np.float32))
+    if missing:
+        right |= np.isnan(values)
+    n = int(right.argmin())
+    fault, remedy = "is not a number, or too large", "write only numbers below 3e38, as 1234.5"
+    if np.isnan(values[n]):
+        fault, remedy = "is a missing value", MISSING_CELL
+    require(right.all(), where, f"{line[n]!r} in column {names[n]!r} {fault}", remedy)
     return values
 
 
-def number_or_nan(text):
-    """A text as a float; NaN when it is not a number."""
+def as_number(text):
+    """A text as a float; infinity when it is not a number."""
     try:
         return float(text)
     except ValueError:
-        return math.nan
+        return WORDS.get(text.strip().lower(), math.inf)

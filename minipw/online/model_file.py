@@ -3,6 +3,7 @@
 import contextlib
 import hashlib
 import json
+import os
 
 import numpy as np
 
@@ -10,7 +11,7 @@ from minipw import InputError, __version__
 from minipw.backend import files
 
 FORMAT = "minipw model"
-VERSION = 1
+VERSION = 2
 """Of the format; later ones are refused."""
 
 
@@ -22,7 +23,7 @@ def save(path, arrays, facts):
     InputError
         When there is a file that is no model, which stays; when the file cannot be written.
     """
-    path = files.user_path(path)
+    path = os.path.expanduser(path)
     check_replaceable(path)
     head = {"format": FORMAT, "version": VERSION, "written_by": f"minipw {__version__}"}
     head |= {"checksum": checksum(arrays, facts), "facts": facts}
@@ -60,7 +61,7 @@ def load(path):
     InputError
         When the file cannot be read, is not a model, is of a later version, or is damaged.
     """
-    path = files.user_path(path)
+    path = os.path.expanduser(path)
     try:
         arrays, head = files.read(path, lambda head: _check_head(path, head))
         facts = head["facts"]
