@@ -38,3 +38,11 @@ def to_device(xp, array):
 def to_host(array):
     """A copy of `array` for NumPy; waits for the device that it is on."""
     return array.copy() if isinstance(array, np.ndarray) else array.get()
+
+
+def channels_first(shape):
+    """Whether a sample of this shape looks like an image with channels first.
+
+    (3, 32, 32) does, and (1, 28, 28): few channels, more pixels in both directions.
+    """
+    return len(shape) == 3 and shape[0] <= 4 < min(shape[1:])

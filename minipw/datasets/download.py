@@ -8,6 +8,7 @@ import tempfile
 import zlib
 
 from minipw import InputError
+from minipw.backend.files import remove_leftovers
 from minipw.progress import progress_bar
 
 BLOCK = 1 << 16
@@ -43,6 +44,7 @@ def transfer(response, path, digest):
     """
     from http.client import HTTPException
 
+    remove_leftovers(*os.path.split(path))
     partial, got = f"{path}.{os.getpid()}.part", 0
     length = response.headers.get("Content-Length") or ""
     total = int(length) if length.isdecimal() else None

@@ -2,6 +2,7 @@
 
 import gzip
 import hashlib
+import itertools
 import math
 import os
 import struct
@@ -12,6 +13,8 @@ import numpy as np
 from minipw.datasets.reading import LONGEST, read_bytes, reading, require
 
 CIFAR_BATCHES = (*(f"data_batch_{i}.bin" for i in range(1, 6)), "test_batch.bin")
+ARCHIVE, MEMBERS = 1 << 28, 100
+"""Bytes of an unpacked archive and files in it, at most; the published one has 184,380,000."""
 IDX_FILES = (
     "train-images-idx3-ubyte",
     "train-labels-idx1-ubyte",
@@ -80,6 +83,20 @@ def cifar_batch(where, data):
     return records[:, 1:].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1), records[:, 0]
 
 
+class _Inflated(gzip.GzipFile):
+    """An unpacked archive, refused where it is longer than any that was published."""
+
+    def read(self, size=-1):
+        if size > LONGEST or self.tell() > ARCHIVE:
+            raise ValueError("it is longer than the published archive")
+        return super().read(size)
+
+    def seek(self, offset, whence=os.SEEK_SET):
+        if offset > ARCHIVE:
+            raise ValueError("it is longer than the published archive")
+        return super().seek(offset, whence)
+
+
 def read_cifar(path):
     """Binary CIFAR-10 batches in a folder, or in the archive, read in place.
 
@@ -95,14 +112,14 @@ def read_cifar(path):
             if os.path.isfile(file := os.path.join(path, batch)):
                 found[batch] = cifar_batch(file, read_bytes(file))
     else:
-        with reading(path), gzip.open(path) as inflated:
+        with reading(path), _Inflated(path) as inflated:
             with tarfile.open(fileobj=inflated, mode="r:") as archive:
-                for member in filter(tarfile.TarInfo.isfile, archive):
+                for member in itertools.islice(archive, MEMBERS):
                     batch = os.path.basename(member.name)
-                    if batch in CIFAR_BATCHES and member.size <= LONGEST:
+                    if member.isfile() and batch in CIFAR_BATCHES and member.size <= LONGEST:
                         data = archive.extractfile(member).read()
                         found[batch] = cifar_batch(f"{path}: {batch}", data)
-            while inflated.read(1 << 20):  # gzip compares its checksum at the end
+            while inflated.read(min(LONGEST, 1 << 20)):  # gzip compares its checksum at the end
                 pass
     *train, test = (found.get(batch) for batch in CIFAR_BATCHES)
     train = [batch for batch in train if batch]

@@ -5,6 +5,7 @@ import gzip
 import sys
 
 from minipw import InputError
+from minipw.backend.arrays import channels_first
 
 LONGEST = 1 << 26
 """Bytes read of a file at most; the longest published one has 47,040,016."""
@@ -26,13 +27,9 @@ def warn(where, fault, remedy):
 
 
 def require_channels_last(where, shape):
-    """Raise InputError when arrays of this shape look like images with channels first.
-
-    (N, 3, 32, 32) does, and (N, 1, 28, 28): few channels, more pixels in both directions.
-    """
-    first = len(shape) == 4 and shape[1] <= 4 < min(shape[2:])
+    """Raise InputError when arrays of shape (N, ...) look like images with channels first."""
     fault = f"has shape {shape}, which looks like channels first"
-    require(not first, where, fault, "turn it: x.transpose(0, 2, 3, 1)")
+    require(not channels_first(shape[1:]), where, fault, "turn it: x.transpose(0, 2, 3, 1)")
 
 
 @contextlib.contextmanager

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from minipw import InputError, parameters
+from minipw.backend.arrays import channels_first
 from minipw.nn.conv import same_padding
 
 CONVOLUTIONS = {
@@ -77,10 +78,13 @@ class Architecture:
         """The layers of the backbone: list of Layer."""
         layers = []
         if self.backbone in CONVOLUTIONS:
-            if len(self.input_shape) != 3:
+            turned = channels_first(self.input_shape)
+            if len(self.input_shape) != 3 or turned:
                 advice = "use backbone mlp-700-1"
                 if len(self.input_shape) == 2:
                     advice = "add the axis of channels, x[..., None]"
+                if turned:
+                    advice = "channels come last, x.transpose(0, 2, 3, 1)"
                 raise InputError(
                     f"backbone {self.backbone} needs images (height, width, channels), "
                     f"the data has shape {self.input_shape}: {advice}"

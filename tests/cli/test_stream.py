@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -252,3 +253,61 @@ def test_a_home_that_cannot_be_written(process, flags, tiny_npz, tmp_path):
     small = ("--backbone", "mlp-20-1", "--batch-size", 8, "--out", tmp_path / "out")
     done = process("--exp", "split", "--dataset", tiny_npz, *small, env=environment)
     assert done.returncode == 0, done.stderr
+
+
+def test_missing_values_on_the_command_line(command, wine, tmp_path):
+    """Without --missing the first empty cell is named; with it each is an unknown value."""
+    lines = Path(wine).read_text(encoding="utf-8").splitlines()
+    for n, word in ((5, ""), (6, "NA"), (9, "nan"), (70, "None")):
+        cells = lines[n].split(",")
+        lines[n] = ",".join([*cells[:2], word, *cells[3:]])
+    Path(wine).write_text("\n".join(lines), encoding="utf-8")
+    flags = ("stream", wine, "--label", "kind", *SMALL)
+    status, out, err = command(*flags)
+    assert (status, out) == (2, "") and err.count("\n") == 1
+    assert "line 6: '' in column 'acid' is a missing value; fill it in, or use `stream --m" in err
+    model = tmp_path / "m.npz"
+    status, _, err = command(*flags, "--missing", "--save-model", model)
+    assert status == 0, err
+    data = datasets.load(wine, label="kind", raw=True, missing=True)
+    assert np.isnan(data.x_train).sum() + np.isnan(data.x_test).sum() == 4
+    learner = OnlineClassifier("mlp-100-1", learning_rate=0.01, missing=True)
+    learner.partial_fit(data.x_train, [data.labels[y] for y in data.y_train])
+    found = OnlineClassifier.load(model)
+    x = data.x_test
+    np.testing.assert_array_equal(found.decision_function(x), learner.decision_function(x))
+    bare = ("stream", wine, "--label", "kind", "--load-model", model)
+    assert command(*bare)[0] == 0  # the model takes missing values
+    status, _, err = command(*bare, "--missing")
+    assert status == 2 and "--missing cannot be given with --load-model" in err
+
+
+def test_the_row_numbers_of_a_data_frame_are_not_learned(command, tmp_path):
+    """Noise, sorted by class: with its row numbers 70 % and more, without them chance."""
+    rng, accuracy = np.random.default_rng(0), {}
+    x, y = rng.normal(size=(600, 3)).round(3), np.repeat(["a", "b"], 300)
+    for name in ("", "number"):
+        lines = [f"{name},p,q,r,kind"]
+        rows = enumerate(zip(x, y, strict=True))
+        lines += [f"{n},{','.join(map(str, row))},{k}" for n, (row, k) in rows]
+        path = tmp_path / f"noise{name}.csv"
+        path.write_text("\n".join(lines))
+        status, out, err = command("stream", path, "--label", "kind", "--json", "--batch-size", 10)
+        assert status == 0, err
+        said = "column 'number' counts the lines" if name else "column 1 has no name"
+        assert f"warning: {path}: {said}" in err
+        accuracy[name] = json.loads(out)["accuracy"]
+    assert accuracy[""] < 60  # 120 samples: chance is 50, two deviations 9
+    assert accuracy["number"] > accuracy[""] + 8
+
+
+def test_only_a_model_is_replaced(command, flags, tmp_path):
+    """Before anything is learned: a pipe, text, another program's arrays."""
+    path = tmp_path / "m.npz"
+    arrays = partial(np.savez, path, x=1)
+    for make in (partial(os.mkfifo, path), partial(path.write_text, "x"), arrays):
+        make()
+        before = path.stat()
+        status, out, err = command(*flags, "--save-model", path)
+        assert (status, out) == (2, "") and "it is not replaced" in err and path.stat() == before
+        path.unlink()

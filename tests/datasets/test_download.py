@@ -255,3 +255,15 @@ def test_fallback_when_no_data_set_was_named(tmp_path, mirrors, capsys, download
     out, err = capsys.readouterr()
     assert out == "" and err.startswith("warning: mnist is not in") and err.count("\n") == 1
     assert ("404" in err) == download
+
+
+def test_a_download_removes_what_a_killed_one_left(mirrors, tmp_path):
+    mirrors("good")
+    folder = tmp_path / "new" / "data" / "mnist"
+    folder.mkdir(parents=True)
+    names = [f"{TRAIN_IMAGES}.gz.{pid}.part" for pid in (10**12, os.getppid())]
+    for name in (*names, f"own.zip.{10**12}.part"):
+        (folder / name).write_bytes(b"half")
+    fetch(tmp_path)
+    kept = {path.name for path in folder.iterdir() if path.name.endswith(".part")}
+    assert kept == {names[1], f"own.zip.{10**12}.part"}

@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 from data_files import RNG, error, load
 
+from minipw import InputError
 from minipw.datasets import user_files
+from minipw.online.classifier import OnlineClassifier
 
 pytestmark = pytest.mark.usefixtures("isolated")
 
@@ -120,6 +122,15 @@ def test_channels_first_are_refused_with_the_cure(tmp_path, shape, dtype, factor
     assert message.endswith("turn it: x.transpose(0, 2, 3, 1)")
     turned = x.transpose(0, 2, 3, 1)
     np.testing.assert_array_equal(load(save(tmp_path, turned)).x_train, turned)
+
+
+@pytest.mark.parametrize("shape", [(3, 32, 32), (1, 28, 28)])
+def test_a_convolution_refuses_channels_first(shape):
+    x = images(shape)
+    with pytest.raises(InputError, match=r"channels come last, x\.transpose"):
+        OnlineClassifier("cnn-s", density=0.2).partial_fit(x, range(6))
+    learner = OnlineClassifier("cnn-s", density=0.2, pair_weights_per_class=9)
+    assert learner.partial_fit(x.transpose(0, 2, 3, 1)[:1], [0]).samples == 1
 
 
 @pytest.mark.parametrize("shape", [(32, 32, 3), (3, 3, 2), (28, 28, 1), (5, 6, 13), (4, 9, 3)])

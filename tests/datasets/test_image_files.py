@@ -3,6 +3,8 @@
 import gzip
 import io
 import struct
+import tarfile
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -134,6 +136,23 @@ def test_long_member_of_an_archive_is_not_read(tmp_path, monkeypatch):
     monkeypatch.setattr(image_files, "LONGEST", 3073 * 4)  # batch 5 has 5 records
     data = load("cifar-10", tmp_path)
     assert "4 of 5 training batches" in data.note
+
+
+@pytest.mark.parametrize("kind", ["a member", "a long name", "many members", "zeros after"])
+def test_an_archive_that_unpacks_to_much_is_not_read(tmp_path, monkeypatch, kind):
+    monkeypatch.setattr(image_files, "ARCHIVE", 1 << 22)
+    monkeypatch.setattr(image_files, "LONGEST", 1 << 20)
+    member = tarfile.TarInfo("x")
+    member.size = {"many members": 0, "zeros after": 0}.get(kind, 1 << 24)
+    member.type = tarfile.GNUTYPE_LONGNAME if kind == "a long name" else tarfile.REGTYPE
+    count = 500 if kind == "many members" else 1  # 100 are looked at
+    content = member.tobuf(tarfile.GNU_FORMAT) * count + bytes(1 << 24)
+    (tmp_path / catalog.ARCHIVE).write_bytes(gzip.compress(content))
+    tracemalloc.start()
+    message = error(load, "cifar-10", tmp_path)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert "is longer than the published" in message and peak < 8 << 20
 
 
 def test_npz_of_floats(tmp_path):
