@@ -135,7 +135,7 @@ def check_scale(where, x):
     low, high = x.min(), x.max()
     pixels = low >= 0 and 127 < high <= 255 and (x.ndim > 2 or (x == np.floor(x)).all())
     fault = f"holds {low:g} to {high:g} as {x.dtype}, which look like pixels that are not scaled"
-    require(not pixels, where, fault, "save x.astype(numpy.uint8), which is scaled, or x / 255")
+    require(not pixels, where, fault, "save x.astype(numpy.uint8), which is standardized")
     size = np.linalg.norm(x.astype(np.float64).reshape(-1)) / math.sqrt(x.size)
     if not 1e-3 < size < 5:
         fault = f"holds {low:g} to {high:g}, and numbers are used as they are"

@@ -144,7 +144,7 @@ def test_pixels_of_another_type_are_refused_with_the_cure(tmp_path, capsys, dtyp
     x = images(shape, dtype)
     message = error(load, save(tmp_path, x))
     assert "x_train: holds " in message and "look like pixels that are not scaled" in message
-    assert message.endswith("save x.astype(numpy.uint8), which is scaled, or x / 255")
+    assert message.endswith("save x.astype(numpy.uint8), which is standardized")
     data = load(save(tmp_path, x.astype(np.uint8)))
     assert data.x_train.dtype == np.uint8 and abs(data.batch(data.x_train).mean()) < 1e-5
     scaled = load(save(tmp_path, x / 255)).x_train
