@@ -132,11 +132,12 @@ def check_samples(where, x, raw, missing):
 
 def check_scale(where, x):
     """Refuse pixels that are not uint8; warn of other numbers that are far from 1."""
-    low, high = x.min(), x.max()
+    low, high, flat = float(x.min()), float(x.max()), x.reshape(-1)
     pixels = low >= 0 and 127 < high <= 255 and (x.ndim > 2 or (x == np.floor(x)).all())
     fault = f"holds {low:g} to {high:g} as {x.dtype}, which look like pixels that are not scaled"
     require(not pixels, where, fault, "save x.astype(numpy.uint8), which is standardized")
-    size = np.linalg.norm(x.astype(np.float64).reshape(-1)) / math.sqrt(x.size)
+    squares = np.einsum("i,i", flat, flat, dtype=np.float64, casting="unsafe")  # no copy
+    size = math.sqrt(squares / x.size)
     if not 1e-3 < size < 5:
         fault = f"holds {low:g} to {high:g}, and numbers are used as they are"
         warn(where, fault, "scale them: (x - x.mean(0)) / x.std(0), of the training samples")

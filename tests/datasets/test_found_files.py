@@ -164,6 +164,7 @@ def test_pixels_of_another_type_are_refused_with_the_cure(tmp_path, capsys, dtyp
         (RNG.normal(0, 1e-5, (6, 4)), True),
         (RNG.normal(0, 1, (6, 4)), False),
         (np.eye(6, 500), False),
+        (RNG.normal(0, 1, (6, 4)) > 0, False),
     ],
 )
 def test_numbers_far_from_one_are_named(tmp_path, capsys, x, says):
