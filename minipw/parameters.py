@@ -115,6 +115,8 @@ PARAMETERS = {
     # learning
     "rule": _words("adagrad unless given", "adagrad", "s-mas", "sgd"),
     "learning_rate": Parameter(float, low=0, open=True),
+    "class_weight": Parameter(str, choices=("balanced",), optional=True),
+    "half_life": Parameter(float, low=0, open=True, optional=True),
     "importance_lambda": Parameter(
         float, "how fast importance grows, above 0: stability against plasticity", low=0
     ),
@@ -134,16 +136,17 @@ PARAMETERS = {
     "running_standardize": Parameter(bool),
     "standardized_limit": Parameter(float, low=0, open=True),
     "missing": Parameter(bool),
+    "bias": Parameter(bool),
     # the run
     "seed": _whole(0, "of the first run (0)"),
-    "runs": _whole(1, "seeds, from --seed on (1)"),
+    "runs": _whole(1, "seeds, from --seed on (1)", high=10_000),
     "workers": _whole(1, "processes (one a core)"),
     "device": _words("", "cpu", "cuda"),
 }
 
 
 def check(**values):
-    """Values by their names, in Python's own types.
+    """Values by their names, in Python's own types and one spelling (1.0, not 1 or -0.0).
 
     Raises
     ------
@@ -156,4 +159,6 @@ def check(**values):
         parameter = PARAMETERS[name]
         if not parameter.allows(value):
             raise InputError(f"{name} is {value!r}: use {parameter.expected()}")
+        if parameter.kind is float and value is not None:
+            values[name] = value + 0.0
     return values

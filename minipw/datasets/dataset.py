@@ -30,8 +30,8 @@ class Dataset:
 
     @property
     def identity(self):
-        """The name, and the digest if there is one: the data that a stored result belongs to."""
-        return f"{self.name} {self.digest}".rstrip()
+        """The data that a stored result belongs to."""
+        return identity(self.name, self.digest)
 
     @property
     def shape(self):
@@ -84,6 +84,13 @@ class Dataset:
         y = x * scale
         y += shift
         return y
+
+
+def identity(name, digest):
+    """What tells data apart: a name, and the digest of a part; of a file the digest, wherever
+    it lies.
+    """
+    return digest if digest and "." in name else f"{name} {digest}".rstrip()
 
 
 def content_digest(*arrays):

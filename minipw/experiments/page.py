@@ -15,6 +15,7 @@ from minipw.experiments.store import run_key
 from minipw.paper.cells import cells
 from minipw.paper.released import PROTOCOLS
 from minipw.training.metrics import mean_and_interval
+from minipw.training.settings import decisive
 
 MARK = "<!-- Written by `run.py report` from the stored runs and notes.md: edit notes.md. -->"
 BLURS = (0.0, 0.25, 0.5, 1.0)
@@ -145,11 +146,11 @@ def tuning(records, protocol, _):
 
     searches, points, released, found = {}, {}, {}, []
     for key, runs in records.items():
-        settings, _, identity = json.loads(key)
+        settings, _, identity, _ = json.loads(key)
         point, group = split(settings, identity)
         (searches if settings["held_out"] else points).setdefault(group, {})[point] = runs
     for cell in table_cells():
-        point, group = split(tables.cell_settings(cell, protocol), cell.dataset)
+        point, group = split(decisive(tables.cell_settings(cell, protocol)), cell.dataset)
         released[group] = point
     for group, grid in searches.items():
         settings, identity = json.loads(group)

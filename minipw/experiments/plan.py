@@ -53,7 +53,7 @@ class Plan:
             for path in self.out.glob("*.jsonl"):
                 if path.name not in self.stores:
                     with contextlib.suppress(InputError):  # the plan does not need that file
-                        for record in read(path):
+                        for record in read(path, say=lambda line: None):
                             self.times.add(record)
         except BaseException:
             self.close()
@@ -85,8 +85,9 @@ class Plan:
 
     def close(self):
         """Close the stores."""
-        for store in self.stores.values():
-            store.close()
+        with contextlib.ExitStack() as stack:  # all of them, even if one cannot be written
+            for store in self.stores.values():
+                stack.callback(store.close)
 
 
 def reproduce(args):

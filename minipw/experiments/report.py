@@ -7,6 +7,7 @@ from minipw import InputError
 from minipw.experiments import figures, page, tables
 from minipw.experiments.store import cell_key, core_seconds, read
 from minipw.paper.cells import OUTLINES, cells
+from minipw.training.record import RESULTS
 
 NOTE = (
     "paper | ours ± standard error (runs), accuracy in per cent; * differs by more than two\n"
@@ -56,10 +57,17 @@ def read_records(folder):
     paths = sorted(Path(folder).glob("*.jsonl"))
     if not paths:
         raise InputError(f"{folder} holds no results: run paper first, or give --out")
-    found = {}
+    found, older = {}, 0
     for path in paths:
         for record in read(path):
+            if record.get("results", 1) != RESULTS:
+                older += 1
+                continue
             found.setdefault(cell_key(record), {})[record["seed"]] = record
+    if older:
+        print(
+            f"warning: {older} runs of another version are left out: do them anew", file=sys.stderr
+        )
     return {key: [by_seed[seed] for seed in sorted(by_seed)] for key, by_seed in found.items()}
 
 

@@ -1,8 +1,9 @@
 """Runs handed to workers or to a device, and their results handed back."""
 
 import sys
+import traceback
 from collections import Counter, deque
-from concurrent.futures import FIRST_COMPLETED, wait
+from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, CancelledError, wait
 
 import numpy as np
 
@@ -57,7 +58,7 @@ def execute(items, slots, stop=lambda: False):
                     outcome = future.result()
                 except Exception as error:
                     outcome = error
-                    if not isinstance(error, InputError):  # the worker was lost
+                    if worker_died(error):
                         slot.renew()
                         attempts[item] += 1
                         if attempts[item] < ATTEMPTS and not stop():
@@ -70,6 +71,12 @@ def execute(items, slots, stop=lambda: False):
             future.cancel()
         for slot in slots:
             slot.close()
+
+
+def worker_died(error):
+    """Whether a run failed by its worker's end, on this machine or a cluster."""
+    lost = isinstance(error, BrokenExecutor | CancelledError)
+    return lost or type(error).__module__.startswith("distributed")
 
 
 def execute_together(items, xp, stop):
@@ -125,6 +132,8 @@ def run_items(items, slots, on_stop, quiet, keep, xp=np):
             if isinstance(outcome, Exception):
                 failed += 1
                 reason = str(outcome) or type(outcome).__name__
+                if not (worker_died(outcome) or isinstance(outcome, InputError | MemoryError)):
+                    bar.write("".join(traceback.format_exception(outcome)), sys.stderr)
                 bar.write(f"failed: seed {item.seed} of {item.settings}: {reason}", sys.stderr)
             else:
                 bar.set_postfix_str(keep(item, outcome, left) or "", refresh=False)

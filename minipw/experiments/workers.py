@@ -2,6 +2,7 @@
 
 import multiprocessing
 import os
+import platform
 import signal
 import threading
 from concurrent.futures import BrokenExecutor, ProcessPoolExecutor
@@ -9,7 +10,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from functools import cache
 
-from minipw import datasets
+from minipw import InputError, datasets
 from minipw.backend.threads import keep_freed_memory
 from minipw.experiments.store import run_key
 from minipw.training.checkpoint import Checkpointer, Stopped, path_for
@@ -85,6 +86,11 @@ def perform(item):
     path = path_for(item.checkpoints, item.key) if kept else None
     checkpointer = Checkpointer(path, item.key, should_stop)
     dataset = dataset_of(item.settings.dataset, item.data_dir, item.settings.label)
+    if item.data not in (None, dataset.identity):
+        raise InputError(
+            f"the data of {dataset.name} on {platform.node()} ({dataset.identity}) are not those "
+            f"of this command ({item.data}): give both the same files"
+        )
     with nullcontext() if _stop_flag is None else _training:
         try:
             return train(item.settings, item.seed, dataset, checkpointer=checkpointer)

@@ -143,7 +143,7 @@ class Architecture:
 
 def parse_mlp(backbone):
     """Width and depth of "mlp-WIDTH-DEPTH"."""
-    match = re.fullmatch(r"mlp-([1-9]\d{0,8})-([1-9]\d{0,2})", backbone)
+    match = re.fullmatch(r"mlp-([1-9]\d{0,17})-([1-9]\d{0,2})", backbone)
     if match is None:
         raise InputError(
             f"unknown backbone {backbone!r}: use mlp-WIDTH-DEPTH with both at least 1 and a "

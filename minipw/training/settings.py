@@ -1,7 +1,7 @@
 """What decides a run, and where what is not said comes from."""
 
 import json
-from dataclasses import dataclass, fields, replace
+from dataclasses import MISSING, dataclass, fields, replace
 from pathlib import Path
 
 from minipw import InputError, parameters
@@ -61,7 +61,9 @@ class Settings:
     blur: float = 0.0
 
     def __post_init__(self):
-        parameters.check(**vars(self))
+        for name, value in parameters.check(**vars(self)).items():
+            object.__setattr__(self, name, value)
+        self.learning_rule()  # refuses what the rule does
         if self.blur and self.epochs > 1:
             raise InputError("a stream with blurred boundaries has one pass: use --epochs 1")
         if self.blur and self.experiment == "iid":
@@ -86,6 +88,35 @@ class Settings:
     def learning_rule(self):
         """The rule with its constants."""
         return Rule(self.rule, self.learning_rate, self.importance_lambda, self.smas_norm)
+
+
+DEFAULTS = {field.name: field.default for field in fields(Settings) if field.default is not MISSING}
+
+
+def decisive(settings):
+    """The settings that decide a run's result, in one spelling; None for those without effect.
+
+    Parameters
+    ----------
+    settings : dict
+        Of `Settings`. One that is lacking, as in older records, has its default value.
+    """
+    settings = parameters.check(**{**DEFAULTS, **settings})
+    split, permuted = (settings["experiment"] == name for name in ("split", "permuted"))
+    pairwise, rule = settings["head"] == "pairwise", settings["rule"]
+    used = {
+        "dataset": False,  # `Dataset.identity` says what the data are
+        "label": False,
+        "classes_per_task": split,
+        "tasks": permuted,
+        "class_mask": settings["multi_head"],
+        "pair_weights": pairwise,
+        "pairs": pairwise,
+        "kwta_threshold": settings["density"] is not None,
+        "importance_lambda": rule != "sgd",
+        "smas_norm": rule == "s-mas",
+    }
+    return {name: v if used.get(name, True) else None for name, v in settings.items()}
 
 
 def resolve(

@@ -102,7 +102,7 @@ def test_a_cluster_fills_the_store_as_processes_do(command, tiny, cluster, monke
         deadline = time.monotonic() + 60
         while not (saved := list(checkpoints.glob("*.npz"))) and time.monotonic() < deadline:
             time.sleep(0.01)
-        settings, seed, _ = json.loads(load(saved[0])[1]["key"])
+        settings, seed, *_ = json.loads(load(saved[0])[1]["key"])
         for line in kill_target.begun(checkpoints):
             if line[:2] == (seed, settings["rule"]):
                 os.kill(line[3], signal.SIGKILL)

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from stored_records import stored
 
 from minipw import InputError
 from minipw.experiments import figures, page
@@ -10,7 +11,6 @@ from minipw.experiments.report import read_records
 from minipw.experiments.store import Store
 from minipw.experiments.tables import cell_settings
 from minipw.paper.cells import cells
-from minipw.training.record import RECORD_FORMAT
 
 
 @pytest.fixture(autouse=True)
@@ -36,10 +36,8 @@ def filled(folder, name, runs):
     with Store(folder / "s.jsonl") as store:
         for settings, accuracies in runs:
             for seed, accuracy in enumerate(accuracies):
-                record = {"format": RECORD_FORMAT, "settings": settings, "seed": seed}
-                record |= {"dataset": "mnist", "accuracy": accuracy, "seconds": 1.0}
-                record |= {"task_accuracy": [accuracy - 1, accuracy + 1], "online_accuracy": 50.0}
-                store.append(record)
+                ends = {"task_accuracy": [accuracy - 1, accuracy + 1]}
+                store.append(stored(seed, accuracy, settings, "mnist", **ends))
     return page.fill(f"<!-- {name} -->\n", read_records(folder), "released", folder, ["n"])
 
 

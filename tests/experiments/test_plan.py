@@ -14,6 +14,7 @@ from types import SimpleNamespace
 
 import kill_target
 import pytest
+from stored_records import stored
 
 from minipw import InputError, datasets
 from minipw.experiments import plan as plan_module
@@ -23,7 +24,6 @@ from minipw.experiments.run_times import duration
 from minipw.experiments.store import Store
 from minipw.experiments.workers import ExecutorSlot
 from minipw.paper.cells import cells
-from minipw.training.record import RECORD_FORMAT
 
 TESTS = Path(__file__).parents[1]
 
@@ -65,9 +65,8 @@ def keep(settings, seeds, seconds=1.0, accuracies=None):
     digest = datasets.load(settings.dataset).digest
     with Store(Path("results") / f"split-{settings.dataset}.jsonl") as store:
         for seed, accuracy in zip(seeds, accuracies or [50.0] * len(seeds), strict=True):
-            record = {"format": RECORD_FORMAT, "settings": asdict(settings), "seed": seed}
-            record |= {"dataset": settings.dataset, "digest": digest}
-            store.append(record | {"accuracy": accuracy, "seconds": seconds})
+            more = {"digest": digest, "seconds": seconds}
+            store.append(stored(seed, accuracy, asdict(settings), settings.dataset, **more))
 
 
 def test_what_the_store_holds_is_not_done_again(plan, tiny):
@@ -115,9 +114,8 @@ def test_a_run_just_done_is_learned_from(plan, tiny):
     made = plan()
     (_, one), _ = made.cells
     made.stores.clear()
-    record = {"settings": asdict(one), "seed": 0, "dataset": one.dataset, "seconds": 7.0}
-    record |= {"digest": datasets.load(one.dataset).digest, "accuracy": 1.0}
-    made.keep(made.items[0], record | {"format": RECORD_FORMAT})
+    more = {"digest": datasets.load(one.dataset).digest, "seconds": 7.0}
+    made.keep(made.items[0], stored(0, 1.0, asdict(one), one.dataset, **more))
     made.close()
     assert made.times.scale("cpu") * made.estimates[one] == pytest.approx(7)
 

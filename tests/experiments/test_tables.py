@@ -5,12 +5,12 @@ import json
 from dataclasses import asdict
 
 import pytest
+from stored_records import stored
 
 from minipw.experiments import figures, tables
 from minipw.experiments.report import read_records
 from minipw.experiments.store import Store
 from minipw.paper.cells import CURVES, OUTLINES, cells
-from minipw.training.record import RECORD_FORMAT
 from minipw.training.settings import resolve
 
 
@@ -24,8 +24,8 @@ def no_figure_of_the_numbers(request, monkeypatch):
 def record(cell, seed, accuracy, **more):
     """A stored run of a cell of the paper."""
     settings, _ = resolve(OUTLINES[cell.dataset], **cell.request)
-    facts = {"settings": asdict(settings), "seed": seed, "dataset": cell.dataset, "seconds": 3600.0}
-    return {"format": RECORD_FORMAT, **facts, "accuracy": accuracy, **more}
+    more = {"seconds": 3600.0, **more}
+    return stored(seed, accuracy, asdict(settings), cell.dataset, **more)
 
 
 @pytest.fixture
@@ -109,6 +109,7 @@ def test_figures_of_the_paper(tmp_path, command):
     with Store(tmp_path / "permuted-mnist.jsonl") as store:
         for cell in cells("curves"):
             more = {"steps": 1000, "tasks": list("abcdefghij"), "curve": curve}
+            more |= {"task_accuracy": [90.0] * 10, "accuracy_matrix": [[90.0] * 10] * 11}
             store.append(record(cell, 0, 90.0, **more))
     status, out, _ = command("report", "--out", tmp_path)
     assert status == 0 and f"written for protocol released: {tmp_path}" in out

@@ -17,7 +17,7 @@ import pytest
 
 from minipw import InputError, datasets
 from minipw.experiments import workers
-from minipw.experiments.schedule import execute
+from minipw.experiments.schedule import execute, run_items
 from minipw.experiments.workers import ExecutorSlot, Item, process_slots
 from minipw.training.checkpoint import load, path_for
 from minipw.training.run import train
@@ -267,7 +267,7 @@ def test_a_run_that_cannot_be_done_is_not_tried_again(counted):
 def test_a_lost_run_is_tried_once_more(counted, failures, tries):
     def lost(one, attempt):
         if one.seed == 1 and attempt <= failures:
-            raise RuntimeError("worker lost")
+            raise BrokenProcessPool("worker lost")
         return {}
 
     outcomes, calls = counted(lost)
@@ -276,13 +276,44 @@ def test_a_lost_run_is_tried_once_more(counted, failures, tries):
     assert outcomes == {0: {}, 2: {}} and calls.count(1) == tries
 
 
+@pytest.mark.parametrize("fault", [ZeroDivisionError("a fault"), MemoryError("much"), OSError("x")])
+def test_a_fault_of_a_run_is_not_tried_again_and_printed_with_its_traceback(item, capsys, fault):
+    calls = []
+
+    def stand_in(one):
+        calls.append(one.seed)
+        if one.seed == 1:
+            raise fault
+        return {}
+
+    with pytest.MonkeyPatch.context() as patch, ThreadPoolExecutor(1) as executor:
+        patch.setattr(workers, "perform", stand_in)
+        slots, kept = [ExecutorSlot(executor)], []
+        items = [item(seed) for seed in range(3)]
+        result = run_items(items, slots, lambda: None, True, lambda one, *_: kept.append(one.seed))
+    assert result == (1, False) and kept == [0, 2] and calls == [0, 1, 2]
+    *above, last = capsys.readouterr().err.splitlines()
+    assert last.startswith("failed: seed 1 of Settings(") and last.endswith(str(fault))
+    if isinstance(fault, MemoryError):
+        assert not above
+    else:
+        assert above[0].startswith("Traceback") and "raise fault" in "".join(above)
+
+
+def test_other_data_than_those_of_the_command_are_refused(item):
+    with pytest.raises(InputError, match=r"the data of .*tiny.npz on .* are not those of this"):
+        workers.perform(replace(item(0), data="another digest"))
+    same = datasets.load(item(0).settings.dataset).identity
+    assert workers.perform(replace(item(0), data=same))["seed"] == 0
+
+
 def test_nothing_begins_after_a_stop(counted):
     asked = []
 
     def ask(one, attempt):
         asked.append(1)
         time.sleep(0.05)
-        raise RuntimeError("worker lost")
+        raise BrokenProcessPool("worker lost")
 
     outcomes, calls = counted(ask, count=9, stop=lambda: bool(asked))
     assert set(outcomes) == set(calls) <= {0, 1}  # neither others nor these again
