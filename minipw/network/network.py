@@ -169,7 +169,7 @@ class Network:
             dx, gradients[layer.name] = layer_backward(dx, cache, n > 0)
         return gradients
 
-    def loss_gradients(self, x, labels, rule, mask=None, masking="exclude"):
+    def loss_gradients(self, x, labels, rule, mask=None, masking="exclude", weights=None):
         """One forward and one backward pass for a learning rule; threads share the batch.
 
         Parameters
@@ -180,6 +180,8 @@ class Network:
             For S-MAS one backward pass takes the gradients of the loss and of the output
             norm, stacked.
         mask, masking : as in `softmax_cross_entropy_forward`
+        weights : ndarray of shape (B,), or None
+            Factors of the samples' gradients.
 
         Returns
         -------
@@ -202,6 +204,8 @@ class Network:
             if rule.needs_output_norm:
                 _, norm_cache = output_norm_forward(logits, rule.smas_norm)
                 dlogits = xp.stack([dlogits, output_norm_backward(norm_cache)])
+            if weights is not None:
+                dlogits = dlogits * weights[share, None]
             weight = (share.stop - share.start) / batch_size
             return loss * loss.dtype.type(weight), logits, self.backward(dlogits * weight, caches)
 

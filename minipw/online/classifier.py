@@ -1,20 +1,23 @@
 """The online classifier: it learns a stream once, in its order, and is not told of tasks."""
 
 import math
+import threading
 
 import numpy as np
 
 from minipw import InputError, parameters
-from minipw.backend.arrays import array_module, to_device, to_host
 from minipw.backend.cuda import device_module
 from minipw.network import diagnostics
 from minipw.network.architecture import CONVOLUTIONS
-from minipw.online import growth, model_file, state, validation
+from minipw.online import growth, model_file, state, step, validation
+from minipw.online.labels import as_labels, label_array, label_list
 from minipw.online.standardize import Standardizer
-from minipw.rules import Rule, update, zero_importance
+from minipw.rules import Rule, zero_importance
 
 COPIED_AT_ONCE = 16 << 20
-"""Bytes of samples that a call converts to float64 at a time."""
+"""Bytes of samples that a call converts to float64, and makes dense, at a time."""
+GROWTH = 16
+"""A head grows by an output a class, or by one for every so many that it has."""
 
 
 class OnlineClassifier:
@@ -32,7 +35,10 @@ class OnlineClassifier:
         "mlp-WIDTH-DEPTH"; "cnn-s" or "cnn-m" for images (height, width, channels).
     head : {"pairwise", "fc"}
     rule : {"adagrad", "s-mas", "sgd"}
-    learning_rate : float, above 0
+    learning_rate : float, above 0, or None
+        None: 0.0015 with a pairwise head, 0.01 for sparse samples; with a dense head
+        0.015 n^(-0.35) for n samples a class so far, since many classes of few samples need
+        more than few classes of many.
     density : float in (0, 1), or None
         Fraction of the units that win; None leaves k-WTA out.
     importance_lambda : float, at least 0
@@ -51,17 +57,25 @@ class OnlineClassifier:
         All random choices follow from it.
     running_standardize : bool
         Subtract the mean and divide by the standard deviation of all samples so far, for
-        each feature, or for each channel with a cnn.
+        each feature, or for each channel with a cnn. Sparse samples are only divided. Values
+        that are far off are cut before they count; `standardizer.cut` says how many.
     standardized_limit : float, above 0
         Standardized values are cut to plus or minus this.
     missing : bool
         True: NaN is an unknown value and stands for the mean. False: NaN is refused.
+    bias : bool
+        A dense backbone has a constant input beside the features.
+    class_weight : {None, "balanced"}
+        "balanced" weights a sample by the inverse frequency of its class so far.
+    half_life : float, above 0, or None
+        Samples after which importance counts half, so that an old world is forgotten.
     kwta_threshold, gelu, smas_norm : as in `Architecture` and `Rule`
     device : {"cpu", "cuda"}
 
     Attributes
     ----------
     classes_ : list of the labels, in the order they were first seen
+    counts : list of int, the samples learned of each
     steps, samples : int, batches and samples learned
     loss : float or None
         Mean cross-entropy of the last batch before it was learned.
@@ -75,7 +89,7 @@ class OnlineClassifier:
         backbone="mlp-500-1",
         head="pairwise",
         rule="adagrad",
-        learning_rate=1.5e-3,
+        learning_rate=None,
         density=0.2,
         importance_lambda=0.3,
         batch_size=1,
@@ -86,33 +100,44 @@ class OnlineClassifier:
         running_standardize=True,
         standardized_limit=3.0,
         missing=False,
+        bias=True,
+        class_weight=None,
+        half_life=None,
         kwta_threshold="k+1",
         gelu="tanh",
         smas_norm="mean",
         device="cpu",
     ):
         given = {name: v for name, v in locals().items() if name not in ("self", "classes")}
-        self.settings = state.checked(given)
-        parts = ("rule", "learning_rate", "importance_lambda", "smas_norm")
-        self.rule = Rule(*(self.settings[name] for name in parts))
+        self.settings = given = state.checked(given)
+        rate = given["learning_rate"] or step.PAIRWISE_RATE
+        self.rule = Rule(given["rule"], rate, given["importance_lambda"], given["smas_norm"])
         self.reserve = self.settings["reserve"] if classes is None else 0
-        self.classes_, self._index = [], {}
+        self.classes_, self.counts, self._index = [], [], {}
         self.network, self.importance, self.standardizer = None, {}, None
         self.input_shape = self.columns = self.loss = None
-        self.steps = self.samples = 0
-        self._waiting = None  # samples (fewer than a batch) and their labels
+        self.steps = self.samples = self.age = 0
+        self._waiting = None  # samples (fewer than a batch), their labels and weights
+        self._lock, self._learning = threading.RLock(), threading.RLock()
         self.add_classes(() if classes is None else classes)
 
     def add_classes(self, labels):
         """Add outputs for classes that are known to come."""
-        labels = validation.label_list(labels, "classes")
+        labels = label_list(labels, "classes", self.classes_)
         new = [label for label in dict.fromkeys(labels) if label not in self._index]
-        if new and self.network is not None:
-            state.grow(self, growth.add_outputs, len(new), self.settings["seed"], self.batch_size)
-        self._index |= {label: n for n, label in enumerate(new, len(self.classes_))}
-        self.classes_ += new
+        with self._lock:
+            if new and self.network is not None:
+                outputs, seed = self.network.architecture.classes, self.settings["seed"]
+                more = len(self.classes_) + len(new) + self.reserve - outputs
+                if more > 0:  # by several where there are many, as each copies the head
+                    more = max(more, outputs // GROWTH)
+                    state.grow(self, growth.add_outputs, more, seed, self.batch_size)
+            for label in new:
+                self._index[label] = len(self.classes_)
+                self.classes_.append(label)
+                self.counts.append(0)
 
-    def partial_fit(self, x, y):
+    def partial_fit(self, x, y, sample_weight=None):
         """Learn samples, in their order; returns self.
 
         When it fails in a batch, the batches before it are learned; the other samples, and
@@ -121,27 +146,34 @@ class OnlineClassifier:
         Parameters
         ----------
         x : array-like of shape (N, D), (N, height, width) or (N, height, width, channels)
-            Real numbers of any type. N may be 1, or too large for float64 in memory.
+            Real numbers of any type, or a sparse matrix (N, D). N may be 1, or too large for
+            float64 in memory.
         y : list or array of N hashable labels
             `save` accepts only text, numbers, True, False, None and tuples of these.
+        sample_weight : array-like of shape (N,), or None
+            Factors, at least 0, of the samples' gradients; those of weight 0 are left out.
         """
-        columns, x = validation.column_names(x) or self.columns, self._checked(x)
-        labels = validation.as_labels(y, len(x))
-        if self.input_shape is None:
-            self._begin(x.shape[1:])
-        self.columns = columns
-        size = self.batch_size
-        rows = size * max(1, COPIED_AT_ONCE // (8 * size * math.prod(self.input_shape)))
-        for n in range(0, len(x), rows):
-            self._take(x[n : n + rows].astype(np.float64), labels[n : n + rows])
+        with self._learning:
+            columns, x = validation.column_names(x) or self.columns, self._checked(x)
+            labels = as_labels(y, x.shape[0], self.classes_)
+            weights = validation.as_weights(sample_weight, x.shape[0])
+            if self.input_shape is None:
+                self._begin(x.shape[1:], centred=not validation.is_sparse(x))
+            self.columns = columns
+            size = self.batch_size
+            rows = size * max(1, COPIED_AT_ONCE // (8 * size * math.prod(self.input_shape)))
+            for n in range(0, x.shape[0], rows):
+                part = slice(n, n + rows)
+                self._take(validation.dense(x[part]), labels[part], weights[part])
         return self
 
     def flush(self):
         """Learn the samples that wait for a full batch, as a smaller one; returns self."""
-        if self.waiting:
-            x, labels = self._waiting
-            self._waiting = x[:0], []
-            self._learn(x, labels)
+        with self._learning:
+            if self.waiting:
+                batch = self._waiting
+                self._waiting = batch[0][:0], [], batch[2][:0]
+                self._learn(*batch)
         return self
 
     @property
@@ -158,14 +190,12 @@ class OnlineClassifier:
         """Logits of the classes in `classes_`: float32 ndarray of shape (N, C)."""
         x = self._checked(x)
         self._require_network()
-        classes, rows = len(self.classes_), max(1, COPIED_AT_ONCE // (8 * x[:1].size or 1))
-        logits = [np.zeros((0, classes), np.float32)]
-        with np.errstate(over="ignore", invalid="ignore"):  # reported below
-            for start in range(0, len(x), rows):
-                inputs = self._inputs(x[start : start + rows].astype(np.float64))
-                logits.append(to_host(self.network.logits(inputs))[:, :classes])
-                if not np.isfinite(logits[-1]).all():
-                    raise InputError(self._divergence("the outputs are", inputs))
+        rows = max(1, COPIED_AT_ONCE // (8 * math.prod(x.shape[1:])))
+        logits = [np.zeros((0, len(self.classes_)), np.float32)]
+        for start in range(0, x.shape[0], rows):
+            with self._lock:
+                part = step.logits(self, validation.dense(x[start : start + rows]))
+                logits.append(part[:, : logits[0].shape[1]])
         return np.concatenate(logits)
 
     def predict_proba(self, x):
@@ -176,12 +206,12 @@ class OnlineClassifier:
 
     def predict(self, x):
         """The most likely label of each sample: ndarray of shape (N,)."""
-        return validation.label_array(self.classes_)[self.decision_function(x).argmax(1)]
+        return label_array(self.classes_)[self.decision_function(x).argmax(1)]
 
     def score(self, x, y):
         """Fraction of the samples whose label is predicted, in [0, 1]."""
         best = self.decision_function(x).argmax(1).tolist()
-        labels = validation.as_labels(y, len(best))
+        labels = as_labels(y, len(best), self.classes_)
         if not best:
             raise InputError("no samples to score")
         correct = [self.classes_[b] == label for b, label in zip(best, labels, strict=True)]
@@ -194,9 +224,9 @@ class OnlineClassifier:
 
     def save(self, path):
         """Replace the file at `path`; what `load` reads from it goes on bit for bit."""
-        if self.network is not None and diagnostics.nonfinite_parameter(self.network):
-            raise InputError("weights are not finite: not saved; use a smaller learning_rate")
-        model_file.save(path, *state.state(self))
+        with self._learning, self._lock:
+            state.require_finite(self)
+            model_file.save(path, *state.state(self))
 
     @classmethod
     def load(cls, path, device=None):
@@ -209,29 +239,32 @@ class OnlineClassifier:
         with model_file.refusing_damage(path):
             return state.restore(cls, arrays, facts)
 
-    def add_features(self, count):
-        """Append features that no sample had so far, to samples of shape (N, D).
+    def add_features(self, features):
+        """Append features, by their number or names, to samples of shape (N, D).
 
         In earlier samples they count as missing, or as 0 without `missing`.
         """
         if self.input_shape is None or len(self.input_shape) != 1:
             raise InputError("features can be added only to samples of shape (N, D)")
-        count, (x, labels) = validation.feature_count(count), self._waiting
+        (inputs,), (x, labels, weights) = self.input_shape, self._waiting
+        columns = validation.more_columns(self.columns or (None,) * inputs, features)
+        count = len(columns) - inputs
         unknown = np.full((len(x), count), np.nan if self.settings["missing"] else 0.0)
         if self.network is not None:
             state.grow(self, growth.add_inputs, count, self.settings["seed"])
-        self._waiting = np.concatenate([x, unknown], axis=1), labels
-        self.input_shape, self.columns = (self.input_shape[0] + count,), None
+        self._waiting = np.concatenate([x, unknown], axis=1), labels, weights
+        self.input_shape, self.features = (len(columns),), len(columns)
+        self.columns = columns if any(name is not None for name in columns) else None
         self.standardizer.add_features(count)
 
-    def _begin(self, shape):
+    def _begin(self, shape, centred=True):
         """Fix the shape of a sample, or raise InputError where no network can have it."""
         _ = growth.architecture(self.settings, shape, 2).winners
         convolutional = self.settings["backbone"] in CONVOLUTIONS
-        features = shape[-1] if convolutional else math.prod(shape)
-        limit, missing = self.settings["standardized_limit"], self.settings["missing"]
-        self.standardizer = Standardizer(features, limit, missing)
-        self.input_shape, self._waiting = shape, (np.zeros((0, *shape)), [])
+        self.features = shape[-1] if convolutional else math.prod(shape)
+        options = self.settings["standardized_limit"], self.settings["missing"], centred
+        self.standardizer = Standardizer(self.features, *options)
+        self.input_shape, self._waiting = shape, (np.zeros((0, *shape)), [], np.zeros(0))
 
     def _checked(self, x):
         validation.check_columns(validation.column_names(x), self.columns)
@@ -243,47 +276,37 @@ class OnlineClassifier:
             advice = f"; {self.waiting} samples wait: call flush" if self.waiting else ""
             raise InputError(f"nothing is learned yet: call partial_fit first{advice}")
 
-    def _take(self, x, labels):
+    def _take(self, x, labels, weights):
         """Learn the full batches of the samples that waited and came; the rest waits."""
+        if not weights.all():
+            kept = weights != 0
+            x, weights = x[kept], weights[kept]
+            labels = [label for label, keep in zip(labels, kept, strict=True) if keep]
         if self.waiting:
             x, labels = np.concatenate([self._waiting[0], x]), self._waiting[1] + labels
+            weights = np.concatenate([self._waiting[2], weights])
         size = self.batch_size
         whole = len(x) // size * size
-        self._waiting = x[:0], []  # also where a batch fails
+        self._waiting = x[:0], [], weights[:0]  # also where a batch fails
         for start in range(0, whole, size):
-            self._learn(x[start : start + size], labels[start : start + size])
-        self._waiting = x[whole:].copy(), labels[whole:]
+            part = slice(start, start + size)
+            self._learn(x[part], labels[part], weights[part])
+        self._waiting = x[whole:].copy(), labels[whole:], weights[whole:].copy()
 
-    def _learn(self, x, labels):
-        """Algorithm 1 on one batch: x float64 ndarray of shape (B, *input_shape)."""
-        if not all(label in self._index for label in labels):
-            self.add_classes(labels)
-        if self.network is None:
-            outputs = len(self.classes_) + self.reserve
-            architecture = growth.architecture(self.settings, self.input_shape, outputs)
-            network = growth.create(architecture, self.settings["seed"], self.batch_size)
-            state.set_network(self, network, zero_importance(network.parameters))
-        if self.settings["running_standardize"]:
-            self.standardizer.update(x.reshape(-1, self.standardizer.mean.size))
-        x, y = self._inputs(x), np.array([self._index[label] for label in labels])
-        y = to_device(array_module(x), y)
-        with np.errstate(over="ignore", invalid="ignore"):  # the loss shows it
-            loss, _, gradients = self.network.loss_gradients(x, y, self.rule)
-            if not math.isfinite(loss := float(loss)):  # the only wait for a GPU in a step
-                raise InputError(self._divergence("the loss is", x))
-            for name, gradient in gradients.items():
-                update(self.rule, self.network.parameters[name], self.importance[name], gradient)
-        self.loss, self.steps, self.samples = loss, self.steps + 1, self.samples + len(x)
+    def _learn(self, x, labels, weights):
+        """Learn one batch; new labels get an output before, and the first batch a network."""
+        with self._lock:
+            if not all(label in self._index for label in labels):
+                self.add_classes(labels)
+            if self.network is None:
+                outputs = len(self.classes_) + self.reserve
+                architecture = growth.architecture(self.settings, self.input_shape, outputs)
+                network = growth.create(architecture, self.settings["seed"], self.batch_size)
+                state.set_network(self, network, zero_importance(network.parameters))
+            step.learn(self, x, labels, weights)
 
-    def _inputs(self, x):
-        """Samples as the network sees them: standardized, float32."""
-        if self.settings["running_standardize"]:
-            flat = x.reshape(-1, self.standardizer.mean.size)
-            x = self.standardizer.transform(flat).reshape(x.shape)
-        elif self.settings["missing"]:
-            x = np.where(np.isnan(x), 0.0, x)
-        return to_device(array_module(self.network.parameters["head"]), x.astype(np.float32))
+    def __getstate__(self):
+        return {k: v for k, v in vars(self).items() if k not in ("_lock", "_learning")}
 
-    def _divergence(self, what, x):
-        smaller = f"begin again with a smaller learning_rate ({self.rule.learning_rate / 10:g})"
-        return diagnostics.divergence(self.network, x, self.steps + 1, smaller, what)
+    def __setstate__(self, values):
+        vars(self).update(values, _lock=threading.RLock(), _learning=threading.RLock())

@@ -5,6 +5,7 @@ first weights follow from the seed and c alone. So a class that comes later begi
 had been there from the start, and the columns before it stay as they are.
 """
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -13,13 +14,15 @@ from minipw import InputError
 from minipw.backend.arrays import array_module, to_device, to_host
 from minipw.kernels.pairwise_cpu import ListedPairs, WinnerPairs
 from minipw.kernels.pairwise_growing import GrowingPairs
-from minipw.network.architecture import Architecture
+from minipw.network.architecture import CONVOLUTIONS, Architecture
 from minipw.network.cost import require_host_memory
 from minipw.network.head_implementation import fastest_implementation, times_listed
 from minipw.network.initialization import PAIRWISE_STD, he_normal, triangle_pair
 from minipw.network.network import Network
 from minipw.nn.pairwise import Pairs
 
+BIAS = 2.0
+"""The constant input, in deviations of the others: it stands for the biases of the first layer."""
 BACKBONE, PAIRS, HEAD, INPUTS = range(4)
 """Purposes of the random generators of a seed."""
 SHARE_OF_PAIRS, LEAST_WEIGHTS, MOST_WEIGHTS = 10, 2_500, 25_000
@@ -48,7 +51,12 @@ def pairs_a_class(units, wanted=None):
 
 
 def architecture(settings, shape, outputs):
-    """The Architecture of an `OnlineClassifier` for samples of this shape."""
+    """The Architecture of an `OnlineClassifier` for samples of this shape.
+
+    A dense backbone has one input more, the first: the constant `BIAS`.
+    """
+    if has_bias(settings):
+        shape = (1 + math.prod(shape),)
     shared = ("backbone", "head", "density", "kwta_threshold", "gelu")
     options = {name: settings[name] for name in shared}
     dense = Architecture(shape, outputs, pairs="distinct", **options)
@@ -56,6 +64,11 @@ def architecture(settings, shape, outputs):
         return dense
     count = pairs_a_class(dense.units, settings["pair_weights_per_class"])
     return replace(dense, pair_weights=count * outputs)
+
+
+def has_bias(settings):
+    """Whether the first input is a constant."""
+    return settings["bias"] and settings["backbone"] not in CONVOLUTIONS
 
 
 def draw_pairs(seed, units, count, classes):

@@ -1,9 +1,17 @@
-"""Running mean and standard deviation of a stream."""
+"""Running mean and standard deviation of a stream, which a few bad values do not spoil."""
 
 import numpy as np
 
-CONSTANT = 1e-12
-"""A standard deviation below this share of the mean is rounding, not variation."""
+FIRST = 32
+"""Samples that are kept, to begin with sums that a bad value among them does not spoil."""
+FAR = 5.0
+"""Deviations from the mean beyond which a value is cut before it enters the sums."""
+NARROWING = 0.98
+"""Per sample without a value that far, what is left of the room that such values made."""
+SMALLEST = 1e-200
+"""The least unit that values are divided by: of smaller ones a square would be 0."""
+ROUNDING = 4 * np.finfo(np.float64).eps
+"""A standard deviation below this share of a value is rounding, not variation."""
 
 
 class Standardizer:
@@ -13,73 +21,148 @@ class Standardizer:
         M2   <- M2 + M2 of the batch + d^2 N n / (N + n)
 
     N samples are in the sums, n are added; M2 is the sum of the squared deviations from the
-    mean. No large numbers are subtracted, so an offset far above the variation does no harm.
+    mean. Values are taken relative to the median of the first samples, in units of a typical
+    difference from it, so neither a large offset nor a tiny scale loses digits.
+
+    A value further than `FAR` deviations from the mean is cut to there, so one bad value
+    moves the sums little. Each such value doubles how far the next may be, so a feature
+    whose scale changes for good is followed within some ten samples.
 
     Parameters
     ----------
     features : int
         D.
     limit : float
-        Standardized values are cut to [-limit, limit]: the first other value of a feature
-        that was constant for n samples is sqrt(n) deviations from the mean.
+        Standardized values are cut to [-limit, limit].
     missing : bool
         NaN is an unknown value: it is left out of the sums and becomes 0, the mean.
+    centred : bool
+        False, for sparse samples: 0 stays 0 and is left out of the sums, other values are
+        divided by their root mean square.
 
     Attributes
     ----------
     count, mean, squares : float64 ndarray of shape (D,)
-        N, the mean and M2 of each feature.
+        N, the mean and M2 of each feature, of (x - origin) / unit.
+    origin, unit, room : float64 ndarray of shape (D,)
+        The median of the first samples, the median of what differs from it, and how many
+        times `FAR` deviations a value may be away.
+    cut : int
+        Values that were cut before they entered the sums.
     """
 
-    def __init__(self, features, limit, missing=False):
-        self.limit, self.missing = limit, missing
-        self.count, self.mean, self.squares = np.zeros((3, features))
+    def __init__(self, features, limit, missing=False, centred=True):
+        self.limit, self.missing, self.centred, self.cut = limit, missing, centred, 0
+        self.count, self.mean, self.squares, self.origin = np.zeros((4, features))
+        self.unit, self.room = np.ones((2, features))
+        self.first = np.zeros((0, features))
         self._scale()
 
     def _scale(self):
         deviation = np.sqrt(self.squares / np.maximum(self.count, 1))
-        varies = deviation > CONSTANT * np.abs(self.mean)
-        self.scale = np.divide(1.0, deviation, out=np.zeros_like(deviation), where=varies)
+        value = np.abs(self.origin + self.mean * self.unit)
+        varies = (deviation > 0) & (deviation * self.unit > ROUNDING * value)
+        self.deviation = np.where(varies, deviation, np.inf)
+        self.scale = 1 / self.deviation  # 0 for a constant feature
 
     def update(self, x):
         """Add samples x : float64 ndarray (n, D)."""
-        count = float(len(x))
-        if self.missing:
-            known = ~np.isnan(x)
-            count = known.sum(0).astype(np.float64)
-            x = np.where(known, x, 0.0)
-        batch_mean = np.add.reduce(x) / np.maximum(count, 1)
-        deviation = x - batch_mean
-        if self.missing:
-            deviation *= known
-        deviation *= deviation
+        if (room := FIRST - len(self.first)) > 0:
+            self.first = np.concatenate([self.first, x[:room]])
+            self._begin(self.first)
+            self._scale()
+            x = x[room:]
+        if len(x):
+            self._add(x)
+            self._scale()
+
+    def _known(self, x):
+        """Which values enter the sums: bool ndarray (n, D)."""
+        known = ~np.isnan(x)
+        return known if self.centred else known & (x != 0)
+
+    def _begin(self, x):
+        """The sums of the first samples; typical values decide which of them are cut."""
+        known = self._known(x)
+        if self.centred:
+            self.origin = _lower_median(x, known)
+        d = np.where(known, x - self.origin, 0.0)
+        away = np.abs(d)
+        typical = _lower_median(away, away > 0)
+        self.unit = np.where(typical > 0, np.maximum(typical, SMALLEST), 1.0)
+        d /= self.unit
+        bound = FAR * 1.4826  # of a normal one the median is 1 / 1.4826 deviations
+        self.cut = int((np.abs(d) > bound).sum())
+        d = np.clip(d, -bound, bound)
+        self.count = known.sum(0).astype(np.float64)
+        if self.centred:
+            self.mean = np.add.reduce(d) / np.maximum(self.count, 1)
+        self.squares = np.add.reduce(((d - self.mean) * known) ** 2)
+
+    def _add(self, x):
+        known = self._known(x)
+        d = np.where(known, (x - self.origin) / self.unit, self.mean)
+        bound = FAR * self.room * self.deviation
+        far = np.abs(d - self.mean) > bound
+        times = np.minimum(far.sum(0), 60)
+        if times.any():
+            bound = bound * 2.0 ** np.maximum(times - 1, 0)
+            self.cut += int((np.abs(d - self.mean) > bound).sum())
+            d = np.clip(d, self.mean - bound, self.mean + bound)
+        narrower = np.maximum(self.room * NARROWING ** len(x), 1)
+        self.room = np.where(times > 0, self.room * 2.0**times, narrower)
+        count = known.sum(0).astype(np.float64)
+        batch_mean = np.add.reduce(d * known) / np.maximum(count, 1) if self.centred else self.mean
         total = self.count + count
         share = count / np.maximum(total, 1)
-        step = batch_mean - self.mean
-        if self.missing:
-            step *= count > 0
-        self.squares += np.add.reduce(deviation) + step * step * self.count * share
-        self.mean += step * share
+        step = np.where(count > 0, batch_mean - self.mean, 0.0)
+        deviations = ((d - batch_mean) * known) ** 2
+        added = np.add.reduce(deviations) + step * step * self.count * share
+        self.squares = self.squares + added
+        self.mean = self.mean + step * share
         self.count = total
-        self._scale()
 
     def transform(self, x):
         """Samples x : float64 ndarray (n, D) in deviations from the mean, constant features 0."""
-        x = (x - self.mean) * self.scale
+        d = (x - self.origin) / self.unit
+        z = (d - self.mean) * self.scale
+        if not self.centred:
+            z = d * np.where(self.scale > 0, self.scale, 1.0)
         if self.missing:
-            x[np.isnan(x)] = 0.0
-        return np.minimum(np.maximum(x, -self.limit, out=x), self.limit, out=x)
+            z[np.isnan(z)] = 0.0
+        return np.minimum(np.maximum(z, -self.limit, out=z), self.limit, out=z)
+
+    def forget(self):
+        """Let the samples so far count half."""
+        self.count, self.squares = self.count / 2, self.squares / 2
 
     def add_features(self, count):
         """Append features that no sample had."""
-        for name in ("count", "mean", "squares", "scale"):
+        for name in ("count", "mean", "squares", "origin"):
             setattr(self, name, np.append(getattr(self, name), np.zeros(count)))
+        for name in ("unit", "room"):
+            setattr(self, name, np.append(getattr(self, name), np.ones(count)))
+        unknown = np.full((len(self.first), count), np.nan if self.missing else 0.0)
+        self.first = np.concatenate([self.first, unknown], axis=1)
+        self._scale()
 
     def state(self):
-        """What `restore` needs: float64 ndarray of shape (3, D)."""
-        return np.stack([self.count, self.mean, self.squares])
+        """What `restore` needs: float64 ndarray of shape (6 + n, D), n first samples."""
+        sums = (self.count, self.mean, self.squares, self.origin, self.unit, self.room)
+        return np.concatenate([np.stack(sums), self.first])
 
     def restore(self, state):
         """Go back to what `state` returned."""
-        self.count, self.mean, self.squares = state.copy()
+        if len(state) == 3:  # a file of version 1: its sums are of the values as they are
+            features = np.stack([np.zeros_like(state[0])] + 2 * [np.ones_like(state[0])])
+            state = np.concatenate([state, features, np.zeros((FIRST, state.shape[1]))])
+        self.count, self.mean, self.squares, self.origin, self.unit, self.room = state[:6].copy()
+        self.first = state[6:].copy()
         self._scale()
+
+
+def _lower_median(x, known):
+    """The lower median of each column's known values: ndarray (D,); 0 where there is none."""
+    x = np.sort(np.where(known, x, np.inf), axis=0)
+    middle = np.maximum(known.sum(0) - 1, 0) // 2
+    return np.where(known.any(0), x[middle, np.arange(x.shape[1])], 0.0)

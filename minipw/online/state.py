@@ -1,5 +1,8 @@
 """The state of an online classifier as arrays and facts; its settings; its network."""
 
+import math
+from datetime import date, datetime
+
 import numpy as np
 
 from minipw import InputError, parameters
@@ -7,8 +10,9 @@ from minipw.backend.arrays import to_host
 from minipw.backend.cuda import device_module
 from minipw.network.architecture import CONVOLUTIONS, parse_mlp
 from minipw.online import growth
+from minipw.online.standardize import FIRST
 
-NUMBERS = ("reserve", "loss", "steps", "samples")
+NUMBERS = ("reserve", "loss", "steps", "samples", "age")
 """Attributes that are numbers or None."""
 
 
@@ -25,11 +29,29 @@ def checked(settings):
     InputError
         For a value out of its range, or a device that is not there.
     """
-    settings = parameters.check(**settings)
+    given = {k: v for k, v in settings.items() if k != "learning_rate" or v is not None}
+    settings = {**settings, **parameters.check(**given)}
     device_module(settings["device"])
     if settings["backbone"] not in CONVOLUTIONS:
         parse_mlp(settings["backbone"])
     return settings
+
+
+def require_finite(learner):
+    """Raise InputError where a learner's loss, weights or importance are not finite."""
+    loss, network = learner.loss, learner.network
+    if (loss is not None and not math.isfinite(loss)) or (
+        network is not None
+        and not all(
+            np.isfinite(to_host(array)).all()
+            for arrays in (network.parameters, learner.importance)
+            for array in arrays.values()
+        )
+    ):
+        raise InputError(
+            "loss, importance or weights are not finite: not saved; begin again with a smaller "
+            "learning_rate, or scale the inputs"
+        )
 
 
 def state(learner):
@@ -43,14 +65,17 @@ def state(learner):
     facts = {name: getattr(learner, name) for name in NUMBERS}
     facts["settings"] = learner.settings
     facts["classes"] = [encode_label(label) for label in learner.classes_]
+    facts["counts"] = learner.counts
     facts["input_shape"], facts["columns"] = learner.input_shape, learner.columns
     if learner.input_shape is None:
         return {}, facts
-    x, labels = learner._waiting
+    x, labels, weights = learner._waiting
     facts["waiting"] = [encode_label(label) for label in labels]
-    arrays = {"waiting": x, "standardizer": learner.standardizer.state()}
+    facts["centred"], facts["cut"] = learner.standardizer.centred, learner.standardizer.cut
+    arrays = {"waiting": x, "weights": weights, "standardizer": learner.standardizer.state()}
     network = learner.network
     if network is not None:
+        facts["outputs"] = network.architecture.classes
         for kind, values in (("parameter", network.parameters), ("importance", learner.importance)):
             arrays |= {f"{kind}/{name}": to_host(value) for name, value in values.items()}
         if network.pairs is not None:
@@ -61,21 +86,30 @@ def state(learner):
 def restore(kind, arrays, facts):
     """The learner of class `kind` whose `state` this is."""
     labels = [decode_label(label) for label in facts["classes"]]
+    facts["settings"].setdefault("bias", False)  # files of version 1 lack these two
+    facts.setdefault("age", 0)
     learner = kind(**facts["settings"], classes=labels)
     for name in NUMBERS:
         setattr(learner, name, facts[name])
+    learner.counts = list(facts.get("counts", learner.counts))
     if facts["input_shape"] is None:
         return learner
     shape = tuple(facts["input_shape"])
-    learner._begin(shape)
-    learner.columns = facts.get("columns") and tuple(facts["columns"])
+    learner._begin(shape, facts.get("centred", True))
+    learner.columns = decode_label(facts.get("columns"))
     waiting = [decode_label(label) for label in facts["waiting"]]
-    learner._waiting = _array(arrays, "waiting", (len(waiting), *shape), np.float64), waiting
-    expected = learner.standardizer.state().shape
+    x = _array(arrays, "waiting", (len(waiting), *shape), np.float64)
+    arrays.setdefault("weights", np.ones(len(waiting)))
+    learner._waiting = x, waiting, _array(arrays, "weights", (len(waiting),), np.float64)
+    kept = len(arrays["standardizer"])
+    kept = kept if kept == 3 or 6 <= kept <= 6 + FIRST else 6
+    expected = kept, learner.features
     learner.standardizer.restore(_array(arrays, "standardizer", expected, np.float64))
+    learner.standardizer.cut = facts.get("cut", 0)
     if "parameter/head" not in arrays:
         return learner
-    architecture = growth.architecture(learner.settings, shape, len(labels) + learner.reserve)
+    outputs = facts.get("outputs", len(labels) + learner.reserve)
+    architecture = growth.architecture(learner.settings, shape, outputs)
     shapes = {layer.name: layer.shape for layer in architecture.layers()}
     i = j = None
     if architecture.head == "fc":
@@ -122,14 +156,18 @@ def encode_label(label):
     """A class label as JSON holds it, tuples as lists; InputError where it cannot."""
     if type(label) is tuple:
         return [encode_label(item) for item in label]
+    if isinstance(label, date):  # or a datetime
+        return {"time": label.isoformat()}
     if label is None or type(label) in (str, int, float, bool):
         return label
     raise InputError(
         f"label {label!r} of type {type(label).__name__} cannot be saved: use text, numbers, "
-        "True, False, None or tuples of these"
+        "True, False, times, None or tuples of these"
     )
 
 
 def decode_label(value):
     """The label that `encode_label` was given."""
+    if isinstance(value, dict):
+        return (datetime if "T" in value["time"] else date).fromisoformat(value["time"])
     return tuple(decode_label(item) for item in value) if isinstance(value, list) else value

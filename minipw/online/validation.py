@@ -1,11 +1,12 @@
 """Samples and labels of a user, checked and turned into arrays."""
 
-import contextlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import numpy as np
+from scipy.sparse import csr_array
 
 from minipw import InputError
+from minipw.online.labels import plain, shown
 
 LARGEST, LARGEST_UNSCALED = 1e100, 1e30
 """The largest inputs. Squares of standardized ones are summed in float64; others are float32."""
@@ -18,6 +19,7 @@ def as_samples(x, shape, standardized, missing):
     Parameters
     ----------
     x : array-like of shape (N, D), (N, height, width) or (N, height, width, channels)
+        Or a row with names (a Series, a dict), a list of these, or a sparse matrix (N, D).
     shape : tuple of int or None
         Of the samples seen before.
     standardized : bool
@@ -25,18 +27,16 @@ def as_samples(x, shape, standardized, missing):
     missing : bool
         Whether NaN is allowed.
 
+    Returns
+    -------
+    ndarray of shape (N, ...), or csr_array of shape (N, D)
+
     Raises
     ------
     InputError
         For another shape, and for values that are not numbers or not finite.
     """
-    if hasattr(x, "toarray"):
-        raise InputError("X is sparse: use X.toarray()")
-    try:
-        x = _nan_where_missing(x)
-    except (TypeError, ValueError, OverflowError) as error:
-        fault = f"X holds something that is not a number ({error})"
-        raise InputError(f"{fault}: encode it first") from None
+    x = csr_array(x) if (sparse := is_sparse(x)) else _real_numbers(_values(x))
     if x.dtype.kind not in "biuf":
         raise InputError(f"X has type {x.dtype}: use real numbers")
     if x.dtype.kind == "f" and x.dtype.itemsize > 8:
@@ -52,57 +52,77 @@ def as_samples(x, shape, standardized, missing):
     if x.dtype.kind == "f":
         largest = LARGEST if standardized else LARGEST_UNSCALED
         largest = min(largest, float(np.finfo(x.dtype).max))
-        for start in range(0, len(x), CHECKED_AT_ONCE):
-            part = x[start : start + CHECKED_AT_ONCE]
+        for start in range(0, len(x.data) if sparse else len(x), CHECKED_AT_ONCE):
+            part = (x.data if sparse else x)[start : start + CHECKED_AT_ONCE]
             allowed = np.abs(part) <= largest
             if missing:
                 allowed |= np.isnan(part)
             if not allowed.all():
-                row, *place = np.argwhere(~allowed)[0]
-                index = ", ".join(str(int(n)) for n in (start + row, *place))
-                raise InputError(f"X[{index}] is {_fault(part[(row, *place)], largest)}")
+                place = np.argwhere(~allowed)[0]
+                fault = _fault(part[tuple(place)], largest)
+                place[0] += start
+                if sparse:
+                    row = np.searchsorted(x.indptr, place[0], "right") - 1
+                    place = row, x.indices[place[0]]
+                raise InputError(f"X[{', '.join(map(str, place))}] is {fault}")
     return x
 
 
-def column_names(x):
-    """The names of a table's columns, its attribute `columns`: tuple of str.
-
-    None where there are none, where one is empty, or where two are equal.
-    """
-    names = getattr(x, "columns", None)
-    names = tuple(names) if isinstance(names, Iterable) else ()
-    if not all(type(name) is str for name in names):
-        return None
-    names = tuple(map(str.strip, names))
-    return names if names and all(names) and len(set(names)) == len(names) else None
-
-
-def check_columns(names, known):
-    """Raise InputError when the names of columns differ from the known ones.
-
-    Parameters
-    ----------
-    names, known : tuple of str or None, as from `column_names`
-        None, and tuples of different lengths, pass: the shape of the samples is checked, too.
-    """
-    if names is None or known is None or names == known or len(names) != len(known):
-        return
-    n = next(n for n, pair in enumerate(zip(names, known, strict=True)) if pair[0] != pair[1])
-    same = sorted(names) == sorted(known)
-    advice = "keep their order" if same else "rename it, or give an array without names"
-    raise InputError(f"column {n + 1} is {names[n]!r} where {known[n]!r} was before: {advice}")
+def _values(x):
+    """The ndarray of samples without their names, NaN where a value is missing."""
+    if _row_names(x) is not None:  # one sample
+        if isinstance(x, Mapping) and any(map(np.ndim, x.values())):
+            raise InputError("X is a dict of columns: use pandas.DataFrame(X)")
+        x = [x]
+    if isinstance(x, (list, tuple)) and len(x) and (names := _row_names(x[0])) is not None:
+        for n, row in enumerate(x):
+            if _row_names(row) != names:
+                raise InputError(f"X[{n}] has other names than X[0]: give each row {names}")
+        x = [list(row.values() if isinstance(row, Mapping) else row) for row in x]
+    try:
+        values = np.asarray(x := _unmasked(x))
+        mixed = values.dtype.kind in "US" and isinstance(x, (list, tuple))
+        return np.asarray(x, object) if mixed else values
+    except ValueError:
+        advice = "give every sample the same number of values"
+        raise InputError(f"X has samples of different lengths: {advice}") from None
+    except (TypeError, OverflowError) as error:
+        raise InputError(f"X is not an array of numbers ({error}): use an array") from None
 
 
-def _nan_where_missing(x):
-    """The ndarray of x, with NaN where pandas has NA or a value is masked."""
+def _unmasked(x):
+    """x with NaN where a value is masked, in lists and tuples, too."""
     if isinstance(x, np.ma.MaskedArray) and np.ma.is_masked(x) and x.dtype.kind in "biufO":
-        return x.astype(np.float64).filled(np.nan)
-    array = np.asarray(x)
-    if array.dtype.kind == "O":
-        if hasattr(x, "isna"):
-            array = np.where(x.isna(), np.nan, array)
-        array = array.astype(np.float64)
-    return array
+        return (x if x.dtype.kind == "O" else x.astype(np.float64)).filled(np.nan)
+    nested = (list, tuple, np.ma.MaskedArray)
+    if isinstance(x, (list, tuple)) and any(isinstance(item, nested) for item in x):
+        return [_unmasked(item) for item in x]
+    return x
+
+
+def _real_numbers(x):
+    """x where it holds no objects or text, else float64, with NaN for what is missing."""
+    if x.dtype.kind not in "OUS":
+        return x
+    if x.ndim == 0:
+        raise InputError(f"X of type {type(x.item()).__name__} is not an array: use list(X)")
+    result = np.empty(x.shape)
+    for place, value in np.ndenumerate(x):
+        try:
+            if x.dtype.kind != "O":
+                raise TypeError
+            result[place] = number(value)
+        except (TypeError, ValueError, OverflowError, ArithmeticError):
+            where = ", ".join(map(str, place))
+            fault = f"X[{where}] is {shown(value)}, not a number: encode it first"
+            raise InputError(fault) from None
+    return result
+
+
+def number(value):
+    """A cell as float, NaN where it is missing; TypeError or ValueError if it is no number."""
+    value = plain(value)
+    return float("nan" if value is None else value)
 
 
 def _fault(value, largest):
@@ -113,73 +133,103 @@ def _fault(value, largest):
     return f"{value}: its magnitude is above {largest:g}; scale the data"
 
 
-def as_labels(y, count):
-    """`label_list` of y, which must have `count` labels."""
-    labels = label_list(y, "y")
-    if len(labels) != count:
-        raise InputError(f"y has {len(labels)} labels for {count} samples of X")
-    return labels
+def _row_names(row):
+    """The names of one sample's values, or None: those of a dict, a named tuple or a Series."""
+    if isinstance(row, Mapping) or hasattr(row, "_fields"):
+        return tuple(row if isinstance(row, Mapping) else row._fields)
+    series = getattr(row, "ndim", 0) == 1 and hasattr(row, "index")
+    return tuple(row.index) if series else None
 
 
-def label_list(values, name):
-    """Labels as a list of hashable Python objects; errors call them `name`.
+def column_names(x):
+    """The names of a table's columns or a row's values: tuple of str, int and tuples, or None."""
+    row = x[0] if isinstance(x, (list, tuple)) and len(x) else x
+    names = _row_names(x) or _row_names(row)
+    if names is None:
+        names = getattr(x, "column_names", getattr(x, "columns", None))
+    return tuple(map(_name, names)) if isinstance(names, Iterable) else None
+
+
+def _name(name):
+    """The name of a column as JSON can hold it."""
+    if isinstance(name, tuple):
+        return tuple(map(_name, name))
+    name = plain(name)
+    return name if type(name) is int else str(name).strip()
+
+
+def check_columns(names, known):
+    """Raise InputError, which names the columns, when they are not the known ones.
+
+    Parameters
+    ----------
+    names, known : tuple or None, as from `column_names`
+        None passes, as do known names that are None.
+    """
+    if names is None or known is None:
+        return
+    pairs = enumerate(zip(names, known, strict=False))
+    n = next((n for n, (a, b) in pairs if a != b is not None), min(len(names), len(known)))
+    if n == len(names) == len(known):
+        return
+    new = [name for name in names if name not in known][known.count(None) :]
+    gone = [name for name in known if name not in names and name is not None]
+    if new and gone:
+        advice = (
+            f"rename it, or give an array without names (new: {shown(new)}, gone: {shown(gone)})"
+        )
+    elif new:
+        advice = f"add_features({shown(new)}) takes new columns, after the others"
+    elif gone:
+        advice = f"give {shown(gone)}, NaN with missing=True where it is not known"
+    else:
+        advice = f"keep their order, {shown(list(known))}"
+    here, before = (repr(x[n]) if n < len(x) else "nothing" for x in (names, known))
+    raise InputError(f"column {n + 1} is {here} where {before} was before: {advice}")
+
+
+def more_columns(known, features):
+    """The known columns and those to add, each None where only their number is given.
 
     Raises
     ------
     InputError
-        When they are not a sequence, or one is masked, NaN or not hashable.
+        Unless `features` is a whole number of at least 1, or a list of new names.
     """
-    labels, table = None, hasattr(values, "columns")
-    if not table and not isinstance(values, (str, bytes, dict, set, frozenset)):
-        with contextlib.suppress(TypeError):  # what is not a sequence stays None
-            labels = values.tolist() if hasattr(values, "tolist") else list(values)
-    if not isinstance(labels, list):  # the `tolist` of a single value gives that value
-        kind = type(values).__name__
-        raise InputError(
-            f"{name} of type {kind} is not a list of labels: use a list or an array of labels"
-        )
-    if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
-        raise InputError(f"{name} has masked labels: leave out the samples without a label")
-    return [as_label(label, name) for label in labels]
+    new = ()
+    if type(features) is not bool and isinstance(features, (int, np.integer)):
+        new = (None,) * max(int(features), 0)
+    elif isinstance(features, Iterable) and not isinstance(features, (str, bytes, Mapping)):
+        new = tuple(map(_name, features))
+    named = [name for name in (*known, *new) if name is not None]
+    if not new or len(set(named)) < len(named):
+        advice = "use a whole number of at least 1, or a list of new names"
+        raise InputError(f"{features!r} features to add: {advice}")
+    return (*known, *new)
 
 
-def as_label(label, name):
-    """One label; a NumPy scalar becomes the Python object of its value."""
-    if isinstance(label, np.generic):
-        label = label.item()
-    if isinstance(label, tuple):
-        return tuple(as_label(item, name) for item in label)
+def is_sparse(x):
+    """Whether samples are a sparse matrix of SciPy."""
+    return hasattr(x, "tocsr")
+
+
+def dense(x):
+    """Rows as a float64 ndarray."""
+    return np.asarray(x.toarray() if is_sparse(x) else x).astype(np.float64)
+
+
+def as_weights(weights, count):
+    """Sample weights, float64 ndarray of shape (count,), finite and at least 0; None is 1."""
+    if weights is None:
+        return np.ones(count)
     try:
-        hash(label)
-    except TypeError:
-        raise InputError(
-            f"label {label!r} of type {type(label).__name__} is not hashable: "
-            f"{name} holds one label a sample, of text, numbers or tuples"
-        ) from None
-    try:
-        missing = bool(label != label)
-    except TypeError:  # the NA of pandas is neither equal nor unequal to itself
-        missing = True
-    if missing:
-        raise InputError(f"{name} contains NaN: leave out the samples without a label")
-    return label
-
-
-def feature_count(count):
-    """A number of features as int; InputError unless it is whole and at least 1."""
-    if type(count) is bool or not isinstance(count, (int, np.integer)) or count < 1:
-        raise InputError(f"{count!r} features to add: use a whole number of at least 1")
-    return int(count)
-
-
-def label_array(labels):
-    """The labels as ndarray (C,): of their own type where they share one, else of objects."""
-    array = np.empty(len(labels), object)
-    for n, label in enumerate(labels):
-        array[n] = label
-    kinds = {type(label) for label in labels}
-    if len(kinds) == 1 and kinds <= {int, float, bool, str}:
-        typed = np.array(labels)
-        if typed.tolist() == labels and {type(label) for label in typed.tolist()} == kinds:
-            return typed
-    return array
+        weights = np.asarray(weights, np.float64)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"sample_weight is not numeric ({error})") from None
+    if weights.ndim == 0:
+        weights = np.full(count, weights)
+    if weights.shape != (count,):
+        raise InputError(f"sample_weight has shape {weights.shape} for {count} samples of X")
+    if not (np.isfinite(weights) & (weights >= 0)).all():
+        raise InputError("sample_weight has a value that is negative or not finite")
+    return weights

@@ -45,7 +45,7 @@ def test_it_learns_as_on_the_cpu(cupy, tmp_path, head, rule):
     more = np.concatenate([x, x[:, :1]], axis=1)
     for learner in (host, loaded):
         learner.add_features(1)
-        learner.partial_fit(more[40:], y[40:]).partial_fit(more[:5], ["new"] * 5)
+        learner.partial_fit(more[40:], y[40:]).partial_fit(more[:5], [99] * 5)
     close(host, loaded, more)
     assert loaded.score(more, y) == host.score(more, y)
     assert loaded.unused_units() == host.unused_units()

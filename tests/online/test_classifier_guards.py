@@ -39,25 +39,29 @@ def test_three_thousand_calls_take_no_more_memory():
 
 
 BAD = {
-    "X holds something that is not a number": (np.array([["a", 1]], object), [0]),
+    r"X\[0, 1\] is 'a', not a number: encode": (np.array([[1, "a"]], object), [0]),
     "X has type complex128": ([[1j]], [0]),
-    "X has type <U1": ([["a"]], [0]),
+    r"X\[1, 0\] is 'red', not a number: encode": ([[1, 2], ["red", 3]], [0, 1]),
+    r"X\[0, 0\] is np.str_\('a'\), not a number": (np.array([["a"]]), [0]),
+    "different lengths: give every sample": ([[1], [2, 3]], [0, 1]),
+    r"X of type generator is not an array: use list\(X\)": ((row for row in [[1.0]]), [0]),
+    r"y has shape \(1, 1\): one label a sample is y\.ravel": ([[1.0]], np.array([[0]])),
     r"one sample x is x\[None\]": ([1.0, 2.0], [0, 1]),
     r"X\[1, 0\] is nan": ([[1.0], [np.nan]], [0, 1]),
     r"X\[0, 1\] is -inf": ([[1.0, -np.inf]], [0]),
     "magnitude is above": ([[1e200]], [0]),
     "not hashable": ([[1.0]], [[0]]),
-    "y contains NaN": ([[1.0]], [float("nan")]),
+    r"y\[0\] is missing: leave out": ([[1.0]], [float("nan")]),
     "1 labels for 2 samples": ([[1.0], [2.0]], [0]),
     "a list or an array of labels": ([[1.0]], 0),
     "not a list of labels": ([[1.0]], np.array(0)),
-    r"X is sparse: use X\.toarray\(\)": (sparse.csr_array([[1.0, 0.0]]), [0]),
+    r"X\[1, 1\] is inf": (sparse.coo_array([[1.0, 0.0], [0.0, np.inf]]), [0, 1]),
     "y of type str is not a list of labels: use a list": ([[1.0], [2.0]], "ab"),
     "y of type dict is not a list of labels: use a list": ([[1.0]], {"a": 1}),
     "y of type set is not a list of labels: use a list": ([[1.0]], {"a"}),
     "y of type frozenset is not a list of labels: use a list": ([[1.0]], frozenset("a")),
     "y of type bytes is not a list of labels: use a list": ([[1.0]], b"a"),
-    "y has masked labels": ([[1.0], [2.0]], np.ma.array([1, 2], mask=[0, 1])),
+    r"y\[1\] is missing": ([[1.0], [2.0]], np.ma.array([1, 2], mask=[0, 1])),
 }
 
 
@@ -96,13 +100,13 @@ SETTINGS = {
     "smas_norm": ["max"],
     "running_standardize": ["False", 1],
     "missing": ["no"],
-    "classes": [5, "abc", b"abc", {"a": 1}, {1, 2}, 1.5, [[1]], [float("nan")]],
+    "classes": [5, "abc", b"abc", {"a": 1}, {1, 2}, 1.5, [[1]], [1, True]],
 }
 
 
 @pytest.mark.parametrize("name, value", [(k, v) for k, values in SETTINGS.items() for v in values])
 def test_bad_settings_are_refused(name, value):
-    word = {"classes": "classes|label|NaN"}.get(name, name.split("_")[0])
+    word = {"classes": "classes|label"}.get(name, name.split("_")[0])
     with pytest.raises(InputError, match=f"{word}|pair weights"):
         OnlineClassifier(**{**SMALL, name: value}).partial_fit([[0.0, 1.0]], [0])
 
@@ -208,6 +212,8 @@ def test_a_bad_number_of_features_is_refused(count):
     learner = OnlineClassifier(**SMALL).partial_fit([[0.0], [1.0]], [0, 1])
     with pytest.raises(InputError, match=f"{count!r} features.*at least 1"):
         learner.add_features(count)
+    with pytest.raises(InputError, match="at least 1, or a list of new names"):
+        learner.add_features(["a", "a"])
     assert learner.input_shape == (1,)
     learner.add_features(np.int64(2))
     assert learner.input_shape == (3,)
@@ -217,7 +223,7 @@ def test_tables_of_pandas():
     pd = pytest.importorskip("pandas", reason="pandas is not installed")
     learner, x = OnlineClassifier(**SMALL), np.eye(2)
     for y in (["a", pd.NA], pd.Series(["a", None], dtype="string"), pd.array([1, None], "Int64")):
-        with pytest.raises(InputError, match="y contains NaN"):
+        with pytest.raises(InputError, match=r"y\[1\] is missing"):
             learner.partial_fit(x, y)
     with pytest.raises(
         InputError, match="y of type DataFrame is not a list of labels: use a list or an array"
