@@ -61,7 +61,8 @@ class Run:
         if settings.held_out:
             dataset = dataset.hold_out(settings.held_out)
         self.settings, self.seed, self.dataset = settings, seed, dataset
-        require_labels(dataset.y_train, dataset.classes)
+        for labels in (dataset.y_train, dataset.y_test):
+            require_labels(labels, dataset.classes)
         generators = seed_generators(seed)
         architecture = settings.architecture(dataset)
         if xp is np:

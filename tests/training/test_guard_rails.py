@@ -97,8 +97,9 @@ def test_infinite_importance_is_said_once(data, rule, capsys):
 
 
 @pytest.mark.parametrize("label", [-1, 4, 255])
-def test_a_label_that_is_no_class_is_refused_before_anything_is_drawn(data, label):
-    data.y_train[3] = label
+@pytest.mark.parametrize("part", ["y_train", "y_test"])
+def test_a_label_that_is_no_class_is_refused_before_anything_is_drawn(data, part, label):
+    getattr(data, part)[3] = label
     with pytest.raises(InputError, match=rf"label {label} of sample 3: use the numbers 0 to 3"):
         Run(BASE, 0, data)
 
