@@ -15,7 +15,7 @@ from minipw.nn.pairwise import Pairs
 from minipw.rules import Rule, update, zero_importance
 
 GOLDEN = Path(__file__).parent / "golden"
-NAMES = sorted(path.stem for path in GOLDEN.glob("*.npz"))
+NAMES = sorted(path.stem for path in GOLDEN.glob("???[0-9]-*.npz"))
 CLASSES = 10
 FORMS = {
     "defining": lambda i, j, units: None,
