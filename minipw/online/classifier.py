@@ -1,7 +1,6 @@
 """The online classifier: it learns a stream once, in its order, and is not told of tasks."""
 
 import math
-import threading
 
 import numpy as np
 
@@ -26,19 +25,16 @@ class OnlineClassifier:
     Samples are learned in batches of `batch_size`, in their order. However the calls cut
     the stream, the batches are the same: samples that do not fill one wait for the next
     call, or for `flush`. A new label gets an output of its own, and the other outputs stay
-    as they are. Every method raises an InputError that says what is wrong, where, and what
-    to do.
+    as they are. Threads may call every method: a prediction waits for one batch at most.
+    Every method raises an InputError that says what is wrong, where, and what to do.
 
     Parameters
     ----------
     backbone : str
         "mlp-WIDTH-DEPTH"; "cnn-s" or "cnn-m" for images (height, width, channels).
-    head : {"pairwise", "fc"}
-    rule : {"adagrad", "s-mas", "sgd"}
     learning_rate : float, above 0, or None
         None: 0.0015 with a pairwise head, 0.01 for sparse samples; with a dense head
-        0.015 n^(-0.35) for n samples a class so far, since many classes of few samples need
-        more than few classes of many.
+        0.015 n^(-0.35) for n samples a class so far.
     density : float in (0, 1), or None
         Fraction of the units that win; None leaves k-WTA out.
     importance_lambda : float, at least 0
@@ -49,8 +45,7 @@ class OnlineClassifier:
         None: a tenth of all pairs, but at least 2,500, where they exist, and at most 25,000.
     reserve : int, at least 0
         Outputs without a class, none if `classes` is given. They learn that no sample is
-        theirs, so a new class, which takes one of them, knows what it is not. Another is
-        then added.
+        theirs, so a new class, which takes one of them, knows what it is not.
     classes : sequence of labels or None
         Classes that are known to come.
     seed : int, at least 0
@@ -66,11 +61,10 @@ class OnlineClassifier:
     bias : bool
         A dense backbone has a constant input beside the features.
     class_weight : {None, "balanced"}
-        "balanced" weights a sample by the inverse frequency of its class so far.
+        "balanced" weights samples by the inverse frequency of their class so far.
     half_life : float, above 0, or None
         Samples after which importance counts half, so that an old world is forgotten.
-    kwta_threshold, gelu, smas_norm : as in `Architecture` and `Rule`
-    device : {"cpu", "cuda"}
+    head, rule, kwta_threshold, gelu, smas_norm, device : as in `parameters.PARAMETERS`
 
     Attributes
     ----------
@@ -118,7 +112,7 @@ class OnlineClassifier:
         self.input_shape = self.columns = self.loss = None
         self.steps = self.samples = self.age = 0
         self._waiting = None  # samples (fewer than a batch), their labels and weights
-        self._lock, self._learning = threading.RLock(), threading.RLock()
+        self._lock, self._learning = step.Lock(), step.Lock()
         self.add_classes(() if classes is None else classes)
 
     def add_classes(self, labels):
@@ -304,9 +298,3 @@ class OnlineClassifier:
                 network = growth.create(architecture, self.settings["seed"], self.batch_size)
                 state.set_network(self, network, zero_importance(network.parameters))
             step.learn(self, x, labels, weights)
-
-    def __getstate__(self):
-        return {k: v for k, v in vars(self).items() if k not in ("_lock", "_learning")}
-
-    def __setstate__(self, values):
-        vars(self).update(values, _lock=threading.RLock(), _learning=threading.RLock())

@@ -8,6 +8,7 @@ import numpy as np
 from minipw import InputError, parameters
 from minipw.backend.arrays import to_host
 from minipw.backend.cuda import device_module
+from minipw.network import diagnostics
 from minipw.network.architecture import CONVOLUTIONS, parse_mlp
 from minipw.online import growth
 from minipw.online.standardize import FIRST
@@ -38,19 +39,11 @@ def checked(settings):
 
 
 def require_finite(learner):
-    """Raise InputError where a learner's loss, weights or importance are not finite."""
-    loss, network = learner.loss, learner.network
-    if (loss is not None and not math.isfinite(loss)) or (
-        network is not None
-        and not all(
-            np.isfinite(to_host(array)).all()
-            for arrays in (network.parameters, learner.importance)
-            for array in arrays.values()
-        )
-    ):
+    """Raise InputError where a learner's loss or weights are not finite."""
+    finite = learner.loss is None or math.isfinite(learner.loss)
+    if not finite or (learner.network and diagnostics.nonfinite_parameter(learner.network)):
         raise InputError(
-            "loss, importance or weights are not finite: not saved; begin again with a smaller "
-            "learning_rate, or scale the inputs"
+            "loss or weights are not finite: not saved; begin again with a smaller learning_rate"
         )
 
 

@@ -148,6 +148,7 @@ def test_a_loss_that_is_not_finite_names_layer_and_step():
         learner.save("nowhere.npz")
 
 
+@pytest.mark.filterwarnings("ignore:.*infinite importance")
 @pytest.mark.parametrize("size", [1e20, 1.7e18])
 def test_inputs_that_are_too_large_are_named(size):
     x, y = stream(60)

@@ -298,3 +298,12 @@ def test_a_saved_learner_goes_on_bit_for_bit(rng, tmp_path, settings):
             learner.partial_fit(form(x[150:]), y[150:])
         np.testing.assert_array_equal(one.decision_function(x), other.decision_function(x))
         assert (one.counts, one.age) == (other.counts, other.age)
+
+
+def test_weights_that_cannot_learn_any_more_are_named_once(rng):
+    x, y = 1e12 * rng.standard_normal((300, 5)), np.arange(300) % 2
+    learner = OnlineClassifier("mlp-40-1", running_standardize=False)
+    with pytest.warns(RuntimeWarning, match=r"infinite importance and is frozen \(scale") as caught:
+        learner.partial_fit(x, y)
+    assert len(caught) < 10  # of 300 steps
+    assert OnlineClassifier("mlp-40-1").partial_fit(x, y).samples == 300

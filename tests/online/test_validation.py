@@ -61,7 +61,7 @@ def test_any_arrays(pairs, standardize, missing, size):
             diverged |= "not finite at step" in str(error)
     assert not (diverged and standardize)
     if learner.input_shape is not None and standardize:
-        learner.partial_fit(np.zeros((3, *learner.input_shape)), learner.classes_[:1] * 3)
+        learner.partial_fit(np.zeros((3, *learner.input_shape)), (learner.classes_[:1] or [0]) * 3)
 
 
 @settings(max_examples=100, deadline=None)
