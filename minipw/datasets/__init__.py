@@ -2,5 +2,3 @@
 
 from minipw.datasets.catalog import load
 from minipw.datasets.dataset import Dataset
-
-__all__ = ["Dataset", "load"]

@@ -2,5 +2,3 @@
 
 from minipw.network.architecture import Architecture
 from minipw.network.network import Network
-
-__all__ = ["Architecture", "Network"]

@@ -18,21 +18,3 @@ from minipw.nn.loss import (
     softmax_cross_entropy_forward,
 )
 from minipw.nn.pairwise import Pairs, pairwise_backward, pairwise_forward
-
-__all__ = [
-    "Pairs",
-    "conv2d_backward",
-    "conv2d_forward",
-    "dense_backward",
-    "dense_forward",
-    "gelu_backward",
-    "gelu_forward",
-    "kwta_backward",
-    "kwta_forward",
-    "output_norm_backward",
-    "output_norm_forward",
-    "pairwise_backward",
-    "pairwise_forward",
-    "softmax_cross_entropy_backward",
-    "softmax_cross_entropy_forward",
-]

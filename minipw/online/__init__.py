@@ -1,5 +1,3 @@
 """Classifiers for one's own stream, and their scikit-learn and River faces."""
 
 from minipw.online.classifier import OnlineClassifier
-
-__all__ = ["OnlineClassifier"]

@@ -2,5 +2,3 @@
 
 from minipw.paper.cells import Cell, cells
 from minipw.paper.released import PROTOCOLS, printed_accuracy, released_settings
-
-__all__ = ["PROTOCOLS", "Cell", "cells", "printed_accuracy", "released_settings"]

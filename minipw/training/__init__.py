@@ -2,5 +2,3 @@
 
 from minipw.training.run import Run, train
 from minipw.training.settings import Settings, resolve
-
-__all__ = ["Run", "Settings", "resolve", "train"]
