@@ -59,10 +59,12 @@ def stream(args):
     learner.columns = columns or learner.columns
     say = speaker(args)
     settings = learner.settings
+    rate = settings["learning_rate"]
+    rate = "default learning rate" if rate is None else f"learning rate {rate:g}"
     say(
         f"{dataset.name}: {len(dataset.y_train):,} samples in their own order\n"
         f"  {settings['backbone']}, {settings['head']} head, {settings['rule']}, "
-        f"learning rate {settings['learning_rate']:g}, batch {settings['batch_size']}, "
+        f"{rate}, batch {settings['batch_size']}, "
         f"{learner.samples:,} samples learned before"
     )
     began = time.perf_counter()
