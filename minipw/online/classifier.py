@@ -22,10 +22,9 @@ GROWTH = 16
 class OnlineClassifier:
     """Learns labelled samples one after the other, and predicts at any time.
 
-    Samples are learned in batches of `batch_size`, in their order. However the calls cut
-    the stream, the batches are the same: samples that do not fill one wait for the next
-    call, or for `flush`. A new label gets an output of its own, and the other outputs stay
-    as they are. Threads may call every method: a prediction waits for one batch at most.
+    Samples are learned in batches of `batch_size`, in their order, however the calls cut the
+    stream: those that do not fill one wait for the next call, or for `flush`. A new label
+    gets an output of its own, and the other outputs stay as they are. Threads may call every method: a prediction waits for one batch at most.
     Every method raises an InputError that says what is wrong, where, and what to do.
 
     Parameters
@@ -258,6 +257,7 @@ class OnlineClassifier:
         self.features = shape[-1] if convolutional else math.prod(shape)
         options = self.settings["standardized_limit"], self.settings["missing"], centred
         self.standardizer = Standardizer(self.features, *options)
+        self.constant = growth.constant_input(self.features, centred)
         self.input_shape, self._waiting = shape, (np.zeros((0, *shape)), [], np.zeros(0))
 
     def _checked(self, x):

@@ -21,8 +21,9 @@ from minipw.network.initialization import PAIRWISE_STD, he_normal, triangle_pair
 from minipw.network.network import Network
 from minipw.nn.pairwise import Pairs
 
-BIAS = 2.0
-"""The constant input, in deviations of the others: it stands for the biases of the first layer."""
+BIAS, SHARED_BY = 2.0, 24
+"""The constant input, which stands for the biases of the first layer, in deviations of the
+others. From so many others on it falls, as there it costs more than it helps (digits)."""
 BACKBONE, PAIRS, HEAD, INPUTS = range(4)
 """Purposes of the random generators of a seed."""
 SHARE_OF_PAIRS, LEAST_WEIGHTS, MOST_WEIGHTS = 10, 2_500, 25_000
@@ -53,7 +54,7 @@ def pairs_a_class(units, wanted=None):
 def architecture(settings, shape, outputs):
     """The Architecture of an `OnlineClassifier` for samples of this shape.
 
-    A dense backbone has one input more, the first: the constant `BIAS`.
+    A dense backbone has one input more, the first: a constant.
     """
     if has_bias(settings):
         shape = (1 + math.prod(shape),)
@@ -69,6 +70,11 @@ def architecture(settings, shape, outputs):
 def has_bias(settings):
     """Whether the first input is a constant."""
     return settings["bias"] and settings["backbone"] not in CONVOLUTIONS
+
+
+def constant_input(inputs, centred):
+    """The constant for so many other inputs; sparse samples have few that are not 0."""
+    return BIAS * min(1.0, SHARED_BY / inputs) if centred else BIAS
 
 
 def draw_pairs(seed, units, count, classes):

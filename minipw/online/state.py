@@ -65,6 +65,7 @@ def state(learner):
     x, labels, weights = learner._waiting
     facts["waiting"] = [encode_label(label) for label in labels]
     facts["centred"], facts["cut"] = learner.standardizer.centred, learner.standardizer.cut
+    facts["constant"] = learner.constant
     arrays = {"waiting": x, "weights": weights, "standardizer": learner.standardizer.state()}
     network = learner.network
     if network is not None:
@@ -89,6 +90,7 @@ def restore(kind, arrays, facts):
         return learner
     shape = tuple(facts["input_shape"])
     learner._begin(shape, facts.get("centred", True))
+    learner.constant = facts.get("constant", learner.constant)
     learner.columns = decode_label(facts.get("columns"))
     waiting = [decode_label(label) for label in facts["waiting"]]
     x = _array(arrays, "waiting", (len(waiting), *shape), np.float64)

@@ -130,7 +130,7 @@ def network_inputs(learner, x):
         x = np.where(np.isnan(x), 0.0, x)
     x = x.astype(np.float32)
     if growth.has_bias(settings):
-        constant = np.full((len(x), 1), growth.BIAS, np.float32)
+        constant = np.full((len(x), 1), learner.constant, np.float32)
         x = np.concatenate([constant, x.reshape(len(x), -1)], axis=1)
     return to_device(array_module(learner.network.parameters["head"]), x)
 
