@@ -6,14 +6,18 @@ from hypothesis import strategies as st
 SMALL = {"backbone": "mlp-40-1", "learning_rate": 0.01, "reserve": 2, "density": 0.25}
 
 
-LABELS = st.one_of(
+KINDS = (
     st.text(max_size=3),
-    st.integers(),
+    st.one_of(st.integers(), st.floats(allow_nan=False)),
     st.booleans(),
-    st.none(),
     st.tuples(st.integers(0, 2), st.text(max_size=1)),
-    st.floats(allow_nan=False),
+    st.datetimes(),
 )
+
+
+def label_lists(least, most):
+    """Lists of labels of one kind."""
+    return st.one_of(st.lists(kind, min_size=least, max_size=most) for kind in KINDS)
 
 
 def stream(count=60, features=5, classes=3, seed=0):

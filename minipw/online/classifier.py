@@ -24,8 +24,8 @@ class OnlineClassifier:
 
     Samples are learned in batches of `batch_size`, in their order, however the calls cut the
     stream: those that do not fill one wait for the next call, or for `flush`. A new label
-    gets an output of its own, and the other outputs stay as they are. Threads may call every method: a prediction waits for one batch at most.
-    Every method raises an InputError that says what is wrong, where, and what to do.
+    gets an output of its own, and the other outputs stay as they are. Threads may call every
+    method. Each raises an InputError that says what is wrong, where, and what to do.
 
     Parameters
     ----------
@@ -33,7 +33,7 @@ class OnlineClassifier:
         "mlp-WIDTH-DEPTH"; "cnn-s" or "cnn-m" for images (height, width, channels).
     learning_rate : float, above 0, or None
         None: 0.0015 with a pairwise head, 0.01 for sparse samples; with a dense head
-        0.015 n^(-0.35) for n samples a class so far.
+        0.025 n^(-0.35) for n samples a class so far.
     density : float in (0, 1), or None
         Fraction of the units that win; None leaves k-WTA out.
     importance_lambda : float, at least 0

@@ -1,6 +1,7 @@
 """The online classifier as a classifier of River."""
 
 import numpy as np
+from scipy.sparse import csr_array
 
 from minipw import InputError
 from minipw.online.classifier import OnlineClassifier
@@ -11,6 +12,11 @@ try:
 except ImportError as error:
     raise ImportError(f"{error}: pip install 'minipw[river]'") from error
 
+FIRST, DENSE = 20, 0.5
+"""Samples after which a stream counts as sparse, where they have under this share of the
+features that occurred in them. It is then begun again, without centring."""
+SPARE = 4
+"""A sparse stream's first layer grows by a quarter in advance."""
 NO_FEATURE = ("no feature",)
 """The columns of a stream that begins with an empty sample: one, of missing values."""
 
@@ -18,11 +24,13 @@ NO_FEATURE = ("no feature",)
 class PairwiseClassifier(base.MiniBatchClassifier):
     """`OnlineClassifier` for samples that are dicts of numbers.
 
-    A feature that comes later widens the first layer; a missing one counts as its mean so
-    far. Predictions ignore features that were never learned.
+    A feature that comes later widens the first layer. Predictions ignore features that were
+    never learned. A value of None or NaN is missing and counts as the mean.
 
     Parameters
     ----------
+    absent : {"zero", "mean"}
+        What a feature counts as that a sample does not have.
     seed : int
     backbone, ..., smas_norm
         Those of `OnlineClassifier`.
@@ -33,7 +41,7 @@ class PairwiseClassifier(base.MiniBatchClassifier):
         backbone="mlp-500-1",
         head="pairwise",
         rule="adagrad",
-        learning_rate=1.5e-3,
+        learning_rate=None,
         density=0.2,
         importance_lambda=0.3,
         batch_size=1,
@@ -41,6 +49,10 @@ class PairwiseClassifier(base.MiniBatchClassifier):
         reserve=10,
         running_standardize=True,
         standardized_limit=3.0,
+        bias=True,
+        class_weight=None,
+        half_life=None,
+        absent="zero",
         kwta_threshold="k+1",
         gelu="tanh",
         smas_norm="mean",
@@ -48,8 +60,15 @@ class PairwiseClassifier(base.MiniBatchClassifier):
     ):
         # Each argument becomes the attribute of its name.
         vars(self).update((name, value) for name, value in locals().items() if name != "self")
-        self._learner = OnlineClassifier(**self._get_params(), missing=True)
+        if absent not in ("zero", "mean"):
+            raise InputError(f"absent is {absent!r}: use zero or mean")
         self._columns = {}  # from each feature to its column
+        self._first, self._sparse = [], False
+        self._learner = self._new_learner()
+
+    def _new_learner(self):
+        settings = {k: v for k, v in self._get_params().items() if k != "absent"}
+        return OnlineClassifier(**settings, missing=True)
 
     @classmethod
     def _unit_test_params(cls):
@@ -82,35 +101,67 @@ class PairwiseClassifier(base.MiniBatchClassifier):
         return pd.DataFrame(probabilities, X.index, self._learner.classes_)
 
     def _learn(self, samples, labels):
-        if not len(samples):
-            return
-        known = self._columns
+        labels = list(labels)
+        begins = max(0, FIRST - len(self._first)) if self.absent == "zero" else 0
+        for x, y in zip(samples[:begins], labels[:begins], strict=True):
+            self._learn_rows([x], [y])
+            self._first.append((dict(x), y))
+            if len(self._first) == FIRST and self._filled() < DENSE:
+                self._learner, self._columns, self._sparse = self._new_learner(), {}, True
+                self._learn_rows(*zip(*self._first, strict=True))
+        if len(samples) > begins:
+            self._learn_rows(samples[begins:], labels[begins:])
+
+    def _filled(self):
+        """The share of the features so far that a sample has, of the first ones."""
+        return np.mean([len(x) for x, _ in self._first]) / max(len(self._columns), 1)
+
+    def _learn_rows(self, samples, labels):
+        known, learner = self._columns, self._learner
         new = {feature for x in samples for feature in x} - known.keys()
         if not known and not new:
             new = NO_FEATURE
         new = sorted(new, key=lambda feature: (str(type(feature)), feature))
         columns = known | {feature: n for n, feature in enumerate(new, len(known))}
-        rows = self._rows(samples, columns)
-        if new and self._learner.input_shape is not None:
-            self._learner.add_features(len(new))
+        width = 0 if learner.input_shape is None else learner.input_shape[0]
+        rows = self._rows(samples, columns, max(width, len(columns)))
+        if width and len(columns) > width:  # in advance, as each time copies the first layer
+            spare = len(columns) // SPARE if self._sparse else 0
+            learner.add_features(len(columns) - width + spare)
+            rows = self._rows(samples, columns, learner.input_shape[0])
         self._columns = columns
-        self._learner.partial_fit(rows, labels)
+        learner.partial_fit(rows, list(labels))
 
     def _predict(self, samples):
         if self._learner.network is None:
             return np.zeros((len(samples), 0))
-        return self._learner.predict_proba(self._rows(samples, self._columns))
+        width = self._learner.input_shape[0]
+        return self._learner.predict_proba(self._rows(samples, self._columns, width))
 
-    def _rows(self, samples, columns):
-        """The samples as float64 ndarray of shape (N, D), NaN where a feature is missing."""
-        rows = np.full((len(samples), len(columns)), np.nan)
-        for row, x in zip(rows, samples, strict=True):
+    def _rows(self, samples, columns, width):
+        """The samples as float64 (N, width), sparse or not; NaN is a value that is not known."""
+        rows, places, values = [], [], []
+        for n, x in enumerate(samples):
             for feature, value in x.items():
-                if feature in columns and value is not None and value is not pd.NA:
-                    try:
-                        row[columns[feature]] = float(value)
-                    except (TypeError, ValueError, OverflowError):
-                        raise InputError(
-                            f"feature {feature!r} is {value!r}: encode it as a number first"
-                        ) from None
-        return rows
+                if feature in columns:
+                    rows.append(n)
+                    places.append(columns[feature])
+                    values.append(_number(feature, value))
+        if self._sparse:
+            shape = len(samples), width
+            return csr_array((np.array(values, float), (rows, places)), shape)
+        absent = np.nan if self.absent == "mean" else 0.0
+        dense = np.full((len(samples), width), absent)
+        dense[rows, places] = values
+        return dense
+
+
+def _number(feature, value):
+    """A value as a float; NaN where it is missing."""
+    if value is None or value is pd.NA:
+        return np.nan
+    try:
+        return float(value)
+    except (TypeError, ValueError, OverflowError):
+        fault = f"feature {feature!r} is {value!r}: encode it as a number first"
+        raise InputError(fault) from None

@@ -2,14 +2,14 @@
 
 import numpy as np
 
-from minipw import InputError
 from minipw.online.classifier import OnlineClassifier
 
 try:
     from sklearn.base import BaseEstimator, ClassifierMixin
     from sklearn.utils import check_random_state
+    from sklearn.utils.class_weight import compute_sample_weight
     from sklearn.utils.multiclass import check_classification_targets
-    from sklearn.utils.validation import check_is_fitted, validate_data
+    from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 except ImportError as error:
     raise ImportError(f"{error}: pip install 'minipw[sklearn]'") from error
 
@@ -21,6 +21,7 @@ class PairwiseClassifier(ClassifierMixin, BaseEstimator):
     ----------
     random_state : int, RandomState or None
         The source of the learner's seed.
+    class_weight : dict of label to float, "balanced" or None
     backbone, ..., smas_norm
         Those of `OnlineClassifier`.
 
@@ -36,7 +37,7 @@ class PairwiseClassifier(ClassifierMixin, BaseEstimator):
         backbone="mlp-500-1",
         head="pairwise",
         rule="adagrad",
-        learning_rate=1.5e-3,
+        learning_rate=None,
         density=0.2,
         importance_lambda=0.3,
         batch_size=1,
@@ -45,6 +46,9 @@ class PairwiseClassifier(ClassifierMixin, BaseEstimator):
         running_standardize=True,
         standardized_limit=3.0,
         missing=False,
+        bias=True,
+        class_weight=None,
+        half_life=None,
         kwta_threshold="k+1",
         gelu="tanh",
         smas_norm="mean",
@@ -56,35 +60,35 @@ class PairwiseClassifier(ClassifierMixin, BaseEstimator):
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = bool(self.missing)
+        tags.input_tags.sparse = True
         return tags
+
+    def __sklearn_is_fitted__(self):
+        return hasattr(self, "learner_")
 
     @property
     def classes_(self):
         return np.unique(self.learner_.classes_)
 
-    def fit(self, X, y):
+    def fit(self, X, y, sample_weight=None):
         """Learn a whole data set once, in its order; forget what was learned before."""
-        X, y = self._validated(X, y, reset=True)
-        self.learner_ = self._learner(np.unique(y))
-        self.learner_.partial_fit(X, y).flush()
+        vars(self).pop("learner_", None)
+        X, y, weights = self._validated(X, y, sample_weight, reset=True)
+        learner = self._learner(np.unique(y))
+        self.learner_ = learner.partial_fit(X, y, weights).flush()
         return self
 
-    def partial_fit(self, X, y, classes=None):
+    def partial_fit(self, X, y, classes=None, sample_weight=None):
         """Go on learning; any call may announce `classes`, none must.
 
         Parameters that are set after the first call take effect with the next `fit`.
         """
         first = not hasattr(self, "learner_")
-        X, y = self._validated(X, y, reset=first)
-        if not first and self.learner_.classes_:
-            known, new = self.learner_.classes_[0], y[:1].tolist()[0]
-            if isinstance(known, str) != isinstance(new, str):
-                raise InputError(f"labels like {new!r} after labels like {known!r}: use one kind")
-        if first:
-            self.learner_ = self._learner(classes)
-        elif classes is not None:
-            self.learner_.add_classes(classes)
-        self.learner_.partial_fit(X, y)
+        X, y, weights = self._validated(X, y, sample_weight, reset=first)
+        learner = self._learner(classes) if first else self.learner_
+        if not first and classes is not None:
+            learner.add_classes(classes)
+        self.learner_ = learner.partial_fit(X, y, weights)
         return self
 
     def flush(self):
@@ -115,13 +119,21 @@ class PairwiseClassifier(ClassifierMixin, BaseEstimator):
 
     def _learner(self, classes):
         settings = self.get_params(deep=False)
+        if isinstance(self.class_weight, dict):
+            settings["class_weight"] = None  # each call makes sample weights of it
         seed = check_random_state(settings.pop("random_state")).randint(2**31)
         return OnlineClassifier(seed=seed, classes=classes, **settings)
 
-    def _validated(self, X, y, reset):
+    def _validated(self, X, y, sample_weight, reset):
         X, y = validate_data(self, X, y, reset=reset, **self._allowed())
         check_classification_targets(y)
-        return X, y
+        if sample_weight is not None:
+            sample_weight = _check_sample_weight(sample_weight, X, dtype=np.float64)
+        if isinstance(self.class_weight, dict):
+            factors = compute_sample_weight(self.class_weight, y)
+            sample_weight = factors if sample_weight is None else factors * sample_weight
+        return X, y, sample_weight
 
     def _allowed(self):
-        return {"allow_nd": True, "ensure_all_finite": "allow-nan" if self.missing else True}
+        finite = "allow-nan" if self.missing else True
+        return {"allow_nd": True, "accept_sparse": "csr", "ensure_all_finite": finite}

@@ -16,7 +16,7 @@ from minipw.rules import update
 
 PAIRWISE_RATE, SPARSE_RATE = 1.5e-3, 1e-2
 """The learning rate of a pairwise head unless one is given: of dense samples, of sparse ones."""
-DENSE_RATE, DENSE_FALL = 0.015, 0.35
+DENSE_RATE, DENSE_FALL = 0.025, 0.35
 """That of a dense head for the first sample of a class, and the power by which it falls."""
 FEW_INPUTS = 0.5
 """Up to this share of inputs that are not 0, the first layer is cut down to those."""

@@ -14,8 +14,6 @@ from minipw import InputError
 from minipw.online.classifier import OnlineClassifier
 from minipw.online.labels import as_labels, label_array, label_list
 
-LABELS = st.one_of(st.text(), st.integers(), st.booleans(), st.tuples(st.text(), st.integers()))
-
 
 @given(data=st.data(), kind=st.sampled_from([st.text(), st.integers(), st.booleans()]))
 def test_label_arrays_lose_nothing(data, kind):
@@ -41,13 +39,13 @@ SAME = {
     "tensors": ([Scalar(3), Scalar(5)], [3, 5]),
     "scalars": ([Scalar("a", "as_py"), Scalar("b", "asscalar")], ["a", "b"]),
     "arrays": ([np.array(3), np.array(5)], [3, 5]),
-    "numpy": ([np.int8(3), np.float32(5)], [3, 5]),
+    "numpy": ([np.int8(3), np.float32(5)], [3, 5.0]),
     "truth": ([np.True_, False], [True, False]),
     "text": (np.array(["a", "b"], object), ["a", "b"]),
     "generator": ((label for label in "ab"), ["a", "b"]),
     "tuples": ([(np.int64(1), "a"), (np.int64(2), "b")], [(1, "a"), (2, "b")]),
     "dates": ([date(2024, 1, 1), date(2024, 2, 1)], [date(2024, 1, 1), date(2024, 2, 1)]),
-    "decimals": ([Decimal("0.1"), Decimal(1)], [Decimal("0.1"), 1]),
+    "decimals": ([Decimal("0.1"), Decimal(1)], [Decimal("0.1"), Decimal(1)]),
 } | {
     unit: (np.array(TIMES, f"datetime64[{unit}]"), [datetime(2024, 1, 1), datetime(2024, 2, 1)])
     for unit in ("M", "D", "s", "us", "ns")
@@ -140,9 +138,7 @@ def test_kinds_are_not_mixed(before, after, says):
     for call in calls:
         with pytest.raises(InputError, match=says):
             call()
-    with pytest.raises(
-        InputError, match=says.replace("y", "classes", 1) if "y" in says[:1] else says
-    ):
+    with pytest.raises(InputError, match=r"classes\[0\] is .*: use labels of one kind"):
         learner.add_classes(after)
     with pytest.raises(InputError, match=r"y\[\d\] is "):
         OnlineClassifier(**SMALL).partial_fit(np.eye(len(before + after)), before + after)

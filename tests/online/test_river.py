@@ -14,7 +14,7 @@ from minipw.online.classifier import OnlineClassifier
 pytest.importorskip("river", reason="river is not installed")
 
 import pandas as pd
-from river import datasets, metrics, preprocessing
+from river import datasets, linear_model, metrics, preprocessing
 from river.checks import yield_checks
 from river.evaluate import progressive_val_score
 
@@ -74,9 +74,10 @@ def test_the_logic_is_the_learner_s():
 def test_the_parameters_are_the_learner_s():
     own = inspect.signature(PairwiseClassifier).parameters
     other = inspect.signature(OnlineClassifier).parameters
-    assert own.keys() <= other.keys()
+    assert own.keys() - other.keys() == {"absent"}
     assert other.keys() - own.keys() == {"classes", "device", "missing"}
-    assert all(own[name].default == other[name].default for name in own)
+    shared = own.keys() - {"absent"}
+    assert all(own[name].default == other[name].default for name in shared)
 
 
 @pytest.mark.parametrize("size", [1, 7])
@@ -135,8 +136,8 @@ def test_copies_go_their_own_way():
 def test_a_first_sample_without_features():
     x, y = samples(100)
     model = PairwiseClassifier("mlp-40-1")
-    model.learn_one({}, "none")
-    assert model.predict_proba_one({}) == {"none": 1.0}
+    model.learn_one({}, 9)
+    assert model.predict_proba_one({}) == {9: 1.0}
     for sample, label in zip(x, y, strict=True):
         model.learn_one(sample, label)
     assert np.mean([model.predict_one(one) == label for one, label in zip(x, y, strict=True)]) > 0.8
@@ -171,3 +172,45 @@ def test_no_rows_change_nothing():
     model.learn_many(pd.DataFrame({"a": []}), pd.Series([], dtype=object))
     model.learn_one({"a": 1}, "x")
     assert list(model._columns) == ["a"]
+
+
+def documents(count, new_words=True):
+    """Bags of words of two topics; later ones have words that were not there before."""
+    rng = np.random.default_rng(0)
+    for n in range(count):
+        topic = int(rng.integers(2))
+        latest = 400 + 2 * n if new_words else 400
+        words = [f"{topic}-{w}" for w in rng.integers(0, 40, 4)]
+        words += [f"common-{w}" for w in rng.integers(0, latest, 15)]
+        yield dict.fromkeys(words, 1), topic
+
+
+def progressive(model, stream, last):
+    """Test-then-train accuracy on the last samples of a stream."""
+    right = []
+    for x, y in stream:
+        right.append(model.predict_one(x) == y)
+        model.learn_one(x, y)
+    return np.mean(right[-last:])
+
+
+def test_text_that_comes_word_by_word_is_learned_as_by_a_linear_model():
+    ours = progressive(PairwiseClassifier(seed=0), documents(600), 200)
+    linear = progressive(linear_model.LogisticRegression(), documents(600), 200)
+    assert ours > linear - 0.02 and ours > 0.95
+
+
+def test_what_is_absent_is_zero_or_the_mean():
+    """Indicators of which one alone tells the class: absent must not count as its mean."""
+    rng = np.random.default_rng(0)
+
+    def stream():
+        for n in range(600):
+            y = n % 2
+            yield {f"f{w}": 1 for w in (*rng.integers(2, 12, 3), y)}, y
+
+    assert progressive(PairwiseClassifier("mlp-100-1", seed=0), stream(), 200) > 0.97
+    with pytest.raises(InputError, match="absent is 'none': use zero or mean"):
+        PairwiseClassifier(absent="none")
+    mean = PairwiseClassifier("mlp-100-1", seed=0, absent="mean")
+    assert progressive(mean, stream(), 200) < 0.6  # every feature is constant where it is

@@ -60,8 +60,8 @@ def test_any_arrays(pairs, standardize, missing, size):
             assert "\n" not in str(error)
             diverged |= "not finite at step" in str(error)
     assert not (diverged and standardize)
-    if learner.input_shape is not None and standardize:
-        learner.partial_fit(np.zeros((3, *learner.input_shape)), (learner.classes_[:1] or [0]) * 3)
+    if learner.input_shape is not None and standardize and learner.classes_:
+        learner.partial_fit(np.zeros((3, *learner.input_shape)), learner.classes_[:1] * 3)
 
 
 @settings(max_examples=100, deadline=None)
@@ -206,7 +206,7 @@ def test_columns_have_names_of_any_type(names):
     turned = frame.iloc[:, [1, 0, 2]]
     row = turned.iloc[0]
     for x in (turned, row, [row], dict(row), [dict(row)], turned.iloc[[1]]):
-        with pytest.raises(InputError, match="column 1 is .* was before: keep their order"):
+        with pytest.raises(InputError, match=r"column 1 is .* was before: keep their order"):
             check_columns(column_names(x), known)
 
 
