@@ -70,8 +70,7 @@ class OnlineClassifier:
     classes_ : list of the labels, in the order they were first seen
     counts : list of int, the samples learned of each
     steps, samples : int, batches and samples learned
-    loss : float or None
-        Mean cross-entropy of the last batch before it was learned.
+    loss : float or None, mean cross-entropy of the last batch before it was learned
     input_shape, columns : tuple or None
         Shape of a sample, and the names of its features where a table gave them.
     network, importance : Network or None, and a dict of str to ndarray, for each parameter
@@ -130,23 +129,24 @@ class OnlineClassifier:
                 self.classes_.append(label)
                 self.counts.append(0)
 
-    def partial_fit(self, x, y, sample_weight=None):
+    def partial_fit(self, x, y, sample_weight=None, classes=None):
         """Learn samples, in their order; returns self.
 
-        When it fails in a batch, the batches before it are learned; the other samples, and
-        those that waited, are dropped.
+        When a batch fails, those before it are learned; the rest, and what waited, is dropped.
 
         Parameters
         ----------
         x : array-like of shape (N, D), (N, height, width) or (N, height, width, channels)
-            Real numbers of any type, or a sparse matrix (N, D). N may be 1, or too large for
-            float64 in memory.
+            Real numbers of any type, or a sparse matrix (N, D).
         y : list or array of N hashable labels
             `save` accepts only text, numbers, True, False, None and tuples of these.
         sample_weight : array-like of shape (N,), or None
             Factors, at least 0, of the samples' gradients; those of weight 0 are left out.
+        classes : sequence of labels or None
+            Classes that are known to come; see `add_classes`.
         """
         with self._learning:
+            self.add_classes(() if classes is None else classes)
             columns, x = validation.column_names(x) or self.columns, self._checked(x)
             labels = as_labels(y, x.shape[0], self.classes_)
             weights = validation.as_weights(sample_weight, x.shape[0])

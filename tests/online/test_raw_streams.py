@@ -307,3 +307,9 @@ def test_weights_that_cannot_learn_any_more_are_named_once(rng):
         learner.partial_fit(x, y)
     assert len(caught) < 10  # of 300 steps
     assert OnlineClassifier("mlp-40-1").partial_fit(x, y).samples == 300
+
+
+def test_classes_may_be_announced_with_samples(rng):
+    x, y = rng.standard_normal((20, 3)), np.arange(20) % 2
+    learner = OnlineClassifier("mlp-20-1", seed=0).partial_fit(x, y, classes=[1, 0, 2])
+    assert learner.classes_ == [1, 0, 2] and learner.partial_fit(x, y).classes_ == [1, 0, 2]
