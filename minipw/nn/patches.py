@@ -65,22 +65,19 @@ class PatchFeatures:
         def fill(part):
             for start in range(part.start, part.stop, images):
                 block = slice(start, min(start + images, part.stop))
-                q = self._normalized(x[block])
-                r = (q.reshape(-1, q.shape[-1]) @ self.K - self.bias).reshape(*q.shape[:2], -1)
+                p = windows(x[block], self.size)
+                q = normalized_patches(p.reshape(len(p), -1, len(self.K)), self.contrast)
+                r = q.reshape(-1, q.shape[-1]) @ self.K
+                r -= self.bias
+                r = r.reshape(*q.shape[:2], -1)  # (images, positions, F)
                 z[block, 0] = pool @ xp.maximum(r, self.threshold) - self.threshold
-                z[block, 1] = -(pool @ xp.minimum(r, -self.threshold)) - self.threshold
+                z[block, 1] = -(pool @ xp.minimum(r, -self.threshold, out=r)) - self.threshold
 
         THREADS.map(fill, THREADS.shares(len(x), images))
         z = z.reshape(len(x), -1)
         z -= self.shift
         z *= self.scale
         return z
-
-    def _normalized(self, x):
-        """q at every position, of shape (B, positions, D)."""
-        return normalized_patches(
-            windows(x, self.size).reshape(len(x), -1, len(self.K)), self.contrast
-        )
 
     def _pool(self):
         """The matrix of cell means, float32 of shape (cells, positions)."""
@@ -103,12 +100,13 @@ def normalized_patches(p, contrast):
     """q of patches p of shape (..., D), float32."""
     q = p.astype("float32")
     q -= q.mean(-1, keepdims=True)
-    q /= array_module(q).sqrt((q * q).mean(-1, keepdims=True) + contrast)
+    variance = array_module(q).einsum("...d,...d->...", q, q) / q.shape[-1]
+    q *= ((variance + contrast) ** -0.5)[..., None]
     return q
 
 
 def patch_features(
-    first, filters, rng, size=6, grid=2, contrast=0.01, whitening=0.1, threshold=0.5
+    first, filters, rng, size=6, grid=2, contrast=0.1, whitening=0.1, threshold=0.5
 ):
     """A map whose filters are patches of the first images.
 
