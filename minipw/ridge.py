@@ -22,9 +22,10 @@ its taste for too little lam (d: the eigenvalues of G_c):
     df = sum d / (d + lam) + 1,   GCV = N RSS / (N - g df)^2
 
 Probabilities: the outputs of a class are taken as Gaussian, all classes with one
-covariance. A learned sample's own label is in its output with the share h = df / N; the
-output without it is (output - h y) / (1 - h). So the class means W^T m_c become
-(W^T m_c - h y_c) / (1 - h), and the covariance within classes is divided by (1 - h)^2.
+covariance. A learned sample's own label is in its output, all but n / N, with the share
+h = (df - 1) / N; without it the output is (output - h y) / (1 - h), y centred. So the
+class means W^T m_c become (W^T m_c - h y_c) / (1 - h), and the covariance within classes
+is divided by (1 - h)^2. They find rare classes, where the largest logit does not.
 """
 
 from dataclasses import dataclass
@@ -89,9 +90,8 @@ class Statistics:
         if self.M.shape != other.M.shape:
             sizes = " and ".join(f"{a.M.shape[0]} by {a.M.shape[1]}" for a in (self, other))
             raise InputError(f"features by classes are {sizes}: only equal ones merge")
-        self.counts += other.counts
-        self.G += other.G
-        self.M += other.M
+        for name in ("counts", "G", "M"):
+            getattr(self, name)[...] += getattr(other, name)
 
     def decay(self, factor):
         """Let all that was learned count `factor` times as much, in (0, 1]."""
@@ -115,6 +115,8 @@ class Statistics:
         if len(labels) and not 0 <= labels.min() <= labels.max() < classes:
             raise InputError(f"labels {labels.min()} to {labels.max()}: use 0 to {classes - 1}")
         weights = xp.ones(len(z)) if weights is None else weights
+        if weights.shape != labels.shape or not (weights >= 0).all():
+            raise InputError(f"weights of {len(z)} samples: use as many numbers, 0 or more")
         counts = self.counts + sign * xp.bincount(labels, weights, classes)
         if (counts < -1e-9 * self.counts.sum()).any():
             raise InputError("more samples of a class are taken out than it has learned")
@@ -189,11 +191,12 @@ def solve(statistics, lam=None):
     N, s = counts.sum(), M.sum(1)
     if not N > 0:
         raise InputError("nothing was learned: add samples before the weights are asked for")
+    unit = 1e-10 * G.trace() / len(s)  # below it only rounding is left
     M -= np.outer(s, counts / N)
     for a in range(0, len(s), STRIPE):
         G[a : a + STRIPE] -= np.outer(s[a : a + STRIPE] / N, s)
     diagonal = G.diagonal().copy()
-    unit = diagonal.mean() or 1.0
+    unit = max(diagonal.mean(), unit) or 1.0
     if not np.isfinite(unit):
         raise InputError("sums of squares are not finite: scale the features down")
     spread = N - counts @ counts / N  # of the labels
@@ -220,7 +223,7 @@ def solve(statistics, lam=None):
     if W is None:
         raise InputError(f"lam {lam:g} is too small to solve with: use {1e-6 * unit:g} or more")
     offset = counts / N - W.T @ (s / N)
-    return Solution(W, offset, lam, freedom, *_gaussians(W, M, counts, lam, freedom, offset))
+    return Solution(W, offset, lam, freedom, *_gaussians(W, M, counts, lam, freedom))
 
 
 def _least(score):
@@ -242,15 +245,14 @@ def _least(score):
     return 10 ** (decade + (0.25 * (left - right) / bend if 0 < bend < np.inf else 0))
 
 
-def _gaussians(W, M, counts, lam, freedom, offset):
+def _gaussians(W, M, counts, lam, freedom):
     """`directions` and `constants` of a solution, from M centred."""
     N = counts.sum()
-    own = min(freedom / N, 1 - FREE)  # h
-    seen = np.flatnonzero(counts)
-    prior = counts / N
+    own, prior, seen = min((freedom - 1) / N, 1 - FREE), counts / N, counts > 0
     means = (M.T @ W) / np.maximum(counts, 1e-300)[:, None]  # row c: W^T (m_c - s / N)
     total = W.T @ M - lam * W.T @ W
     within = total - (means * counts[:, None]).T @ means
+    within += total / max(N, 1)  # one sample's share: few samples make nothing certain
     means = (means - own * (np.eye(len(counts)) - prior)) / (1 - own) + prior
     inverse = np.linalg.pinv(within / (N * (1 - own) ** 2), rcond=1e-9, hermitian=True)
     directions = inverse @ means.T

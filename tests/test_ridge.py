@@ -213,6 +213,16 @@ def test_one_class_one_sample_and_constant_features():
         np.testing.assert_array_equal(solution.probabilities(z), [[0, 1, 0]] * len(z))
 
 
+def test_few_samples_are_told_apart_without_certainty():
+    z = np.array([[1.0, 0], [0, 1], [1.1, 0]])
+    for count in (2, 3):
+        solution = solve(learned(z[:count], np.array([0, 2, 0])[:count]))
+        p = solution.probabilities(z[:2])
+        assert (p.argmax(1) == [0, 2]).all() and p.max() < 0.999 and (p[:, 1] == 0).all()
+    constant = solve(learned(np.full((9, 4), 3.3), np.arange(9) % 3))
+    np.testing.assert_allclose(constant.probabilities(z @ np.eye(2, 4) + 3.3), 1 / 3, atol=1e-3)
+
+
 def test_many_samples_stay_positive_definite():
     z, labels = samples(20_000, 300)
     z[:, 150:] = z[:, :150]  # half of the directions are empty
@@ -239,6 +249,9 @@ def test_bad_input_is_one_line_and_changes_nothing():
     bad(lambda s: s.add(z, labels[:5]), "(5,)")
     bad(lambda s: s.add(z, labels + 1), "1 to 3", "0 to 2")
     bad(lambda s: s.add(z, labels - 1), "-1 to 1")
+    bad(lambda s: s.add(z, labels, np.full(60, -1.0)), "0 or more")
+    bad(lambda s: s.add(z, labels, np.full(60, np.nan)), "0 or more")
+    bad(lambda s: s.add(z, labels, np.ones(59)), "weights of 60 samples")
     bad(lambda s: s.add(np.where(z == z[3, 3], np.nan, z), labels), "not finite")
     bad(lambda s: s.subtract(np.tile(z, (2, 1)), np.tile(labels, 2)), "more samples")
     bad(lambda s: s.merge(Statistics.empty(8, 3)), "7 by 3 and 8 by 3")

@@ -105,9 +105,7 @@ def normalized_patches(p, contrast):
     return q
 
 
-def patch_features(
-    first, filters, rng, size=6, grid=2, contrast=0.1, whitening=0.1, threshold=0.5
-):
+def patch_features(first, filters, rng, size=6, grid=2, contrast=0.1, whitening=0.1, threshold=0.5):
     """A map whose filters are patches of the first images.
 
     Parameters
