@@ -41,7 +41,7 @@ from minipw.backend.threads import THREADS
 ROWS, STRIPE = 4096, 256  # samples to a float32 product; columns to a part of G (measured)
 CAUTION, FREE = 1.2, 0.02  # g, and the least share of N that must be left over
 LOWEST, HIGHEST = -6.0, 1.0  # decades of lam, in units of the mean eigenvalue
-EXACT, PROBES = 512, 64  # features up to which the trace is exact; probes for it above
+EXACT, PROBES = 512, 64  # features up to which the trace is exact; above, probes: df within 1 %
 
 
 @dataclass
