@@ -124,7 +124,12 @@ def run_plan(plan, args):
     else:
         slots, on_stop, workers, where = [], lambda: None, 1, f" on {device_text()}"
     time = plan.time_text(plan.items, args.device, workers)
-    parts = (f"{len(plan.cells)} cells", f"{len(plan.items)} runs to do", time)
+    cell_count, run_count = len(plan.cells), len(plan.items)
+    parts = (
+        f"{cell_count} cell{'s' * (cell_count != 1)}",
+        f"{run_count} run{'s' * (run_count != 1)} to do",
+        time,
+    )
     print(", ".join(filter(None, parts)) + where, flush=True)
 
     def keep(item, record, left):
