@@ -5,6 +5,7 @@ from scipy.sparse import csr_array
 
 from minipw import InputError
 from minipw.online.classifier import OnlineClassifier
+from minipw.online.validation import number
 
 try:
     import pandas as pd
@@ -158,10 +159,8 @@ class PairwiseClassifier(base.MiniBatchClassifier):
 
 def _number(feature, value):
     """A value as a float; NaN where it is missing."""
-    if value is None or value is pd.NA:
-        return np.nan
     try:
-        return float(value)
+        return number(value)
     except (TypeError, ValueError, OverflowError):
         fault = f"feature {feature!r} is {value!r}: encode it as a number first"
         raise InputError(fault) from None

@@ -2,7 +2,9 @@
 
 import numpy as np
 
+from minipw.online import validation
 from minipw.online.classifier import OnlineClassifier
+from minipw.online.labels import label_array, label_list
 
 try:
     from sklearn.base import BaseEstimator, ClassifierMixin
@@ -68,13 +70,15 @@ class PairwiseClassifier(ClassifierMixin, BaseEstimator):
 
     @property
     def classes_(self):
-        return np.unique(self.learner_.classes_)
+        return np.unique(label_array(self.learner_.classes_))
 
     def fit(self, X, y, sample_weight=None):
         """Learn a whole data set once, in its order; forget what was learned before."""
         vars(self).pop("learner_", None)
+        names = validation.column_names(X)
         X, y, weights = self._validated(X, y, sample_weight, reset=True)
         learner = self._learner(np.unique(y))
+        learner.columns = names
         self.learner_ = learner.partial_fit(X, y, weights).flush()
         return self
 
@@ -83,12 +87,13 @@ class PairwiseClassifier(ClassifierMixin, BaseEstimator):
 
         Parameters that are set after the first call take effect with the next `fit`.
         """
-        first = not hasattr(self, "learner_")
+        first, names = not hasattr(self, "learner_"), validation.column_names(X)
         X, y, weights = self._validated(X, y, sample_weight, reset=first)
         learner = self._learner(classes) if first else self.learner_
         if not first and classes is not None:
             learner.add_classes(classes)
         self.learner_ = learner.partial_fit(X, y, weights)
+        learner.columns = names or learner.columns
         return self
 
     def flush(self):
@@ -114,8 +119,9 @@ class PairwiseClassifier(ClassifierMixin, BaseEstimator):
     def _columns(self, X, method):
         """What a method of the learner returns, in the order of `classes_`."""
         check_is_fitted(self)
-        X = validate_data(self, X, reset=False, **self._allowed())
-        return getattr(self.learner_, method)(X)[:, np.argsort(self.learner_.classes_)]
+        X = self._samples(X, reset=False)
+        order = np.argsort(label_array(self.learner_.classes_))
+        return getattr(self.learner_, method)(X)[:, order]
 
     def _learner(self, classes):
         settings = self.get_params(deep=False)
@@ -125,7 +131,11 @@ class PairwiseClassifier(ClassifierMixin, BaseEstimator):
         return OnlineClassifier(seed=seed, classes=classes, **settings)
 
     def _validated(self, X, y, sample_weight, reset):
-        X, y = validate_data(self, X, y, reset=reset, **self._allowed())
+        if isinstance(y, (list, tuple, np.ma.MaskedArray)):
+            y = label_array(label_list(y, "y", []))
+        X, y = self._samples(X, reset, y)
+        if y.dtype.kind == "O":
+            label_list(y, "y", [])
         check_classification_targets(y)
         if sample_weight is not None:
             sample_weight = _check_sample_weight(sample_weight, X, dtype=np.float64)
@@ -134,6 +144,12 @@ class PairwiseClassifier(ClassifierMixin, BaseEstimator):
             sample_weight = factors if sample_weight is None else factors * sample_weight
         return X, y, sample_weight
 
-    def _allowed(self):
+    def _samples(self, X, reset, *y):
+        """X, or X and y, as scikit-learn checks them; what is marked as missing is NaN."""
+        names, X = validation.column_names(X), validation.marked_as_nan(X)
         finite = "allow-nan" if self.missing else True
-        return {"allow_nd": True, "accept_sparse": "csr", "ensure_all_finite": finite}
+        allowed = {"allow_nd": True, "accept_sparse": "csr", "ensure_all_finite": finite}
+        checked = validate_data(self, X, *y, reset=reset, **allowed)
+        if not reset:
+            validation.check_columns(names, self.learner_.columns)
+        return checked

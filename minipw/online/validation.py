@@ -90,6 +90,19 @@ def _values(x):
         raise InputError(f"X is not an array of numbers ({error}): use an array") from None
 
 
+def marked_as_nan(x):
+    """x with NaN where a value is marked as missing; a table stays one, and its text stays."""
+    if hasattr(x, "notna") and hasattr(x, "columns"):
+        marked = any(kind.kind == "O" and kind.name == "object" for kind in x.dtypes)
+        return x.astype(object).where(x.notna(), np.nan) if marked else x
+    if isinstance(x, (list, tuple, np.ndarray)) or _row_names(x) is not None:
+        x = _values(x)
+        if x.dtype.kind == "O" and x.size:
+            cells = [np.nan if plain(value) is None else value for value in x.flat]
+            x = np.fromiter(cells, object, x.size).reshape(x.shape)
+    return x
+
+
 def _unmasked(x):
     """x with NaN where a value is masked, in lists and tuples, too."""
     if isinstance(x, np.ma.MaskedArray) and np.ma.is_masked(x) and x.dtype.kind in "biufO":
@@ -135,6 +148,8 @@ def _fault(value, largest):
 
 def _row_names(row):
     """The names of one sample's values, or None: those of a dict, a named tuple or a Series."""
+    if is_sparse(row):  # SciPy's dictionary of keys is a dict
+        return None
     if isinstance(row, Mapping) or hasattr(row, "_fields"):
         return tuple(row if isinstance(row, Mapping) else row._fields)
     series = getattr(row, "ndim", 0) == 1 and hasattr(row, "index")

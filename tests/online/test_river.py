@@ -214,3 +214,13 @@ def test_what_is_absent_is_zero_or_the_mean():
         PairwiseClassifier(absent="none")
     mean = PairwiseClassifier("mlp-100-1", seed=0, absent="mean")
     assert progressive(mean, stream(), 200) < 0.6  # every feature is constant where it is
+
+
+@pytest.mark.parametrize("missing", [None, np.nan, pd.NA, pd.NaT, np.ma.masked], ids=repr)
+def test_marked_values_are_missing(missing):
+    model = PairwiseClassifier("mlp-20-1")
+    model.learn_one({"a": 1.0, "b": 2.0}, 0)
+    model.learn_one({"a": missing, "b": np.array(3.0)}, 1)
+    assert model._learner.standardizer.count.tolist() == [1, 2]
+    with pytest.raises(InputError, match=r"y\[0\] is missing"):
+        model.learn_one({"a": 1.0, "b": 2.0}, missing)

@@ -203,3 +203,50 @@ def test_a_fit_that_fails_leaves_nothing_fitted():
         estimator.fit(x, y)
     with pytest.raises(NotFittedError):
         estimator.predict(x)
+
+
+def test_marked_values_are_missing():
+    """What stands under a mask, 1e6, is not learned."""
+    pd = pytest.importorskip("pandas", reason="pandas is not installed")
+    x, y = stream(60)
+    known = np.ones(x.shape, bool)
+    known[::2, 0] = False
+    masked = np.ma.array(np.where(known, x, 1e6), mask=~known)
+    objects = pd.DataFrame(x).astype(object).where(known, pd.NA)
+    plain = np.where(known, x, np.nan)
+    expected = PairwiseClassifier(**SMALL, missing=True).fit(plain, y).predict_proba(plain)
+    rows = [row for _, row in objects.iterrows()]
+    for same in (masked, list(masked), objects, objects.to_numpy(), rows):
+        model = PairwiseClassifier(**SMALL, missing=True).fit(same, y)
+        np.testing.assert_array_equal(model.predict_proba(same), expected)
+        with pytest.raises(ValueError, match="NaN"):
+            PairwiseClassifier(**SMALL).fit(same, y)
+
+
+@pytest.mark.filterwarnings("ignore:X does not have valid feature names")  # rows have ours
+@pytest.mark.parametrize("names", [[0, 1, 2, 3, 4], list("abcde"), [("a", n) for n in range(5)]])
+def test_columns_that_move_are_refused(names):
+    pd = pytest.importorskip("pandas", reason="pandas is not installed")
+    x, y = stream(60)
+    frame = pd.DataFrame(x, columns=pd.Index(names, tupleize_cols=False))
+    turned = frame.iloc[:, ::-1]
+    for model in (PairwiseClassifier(**SMALL).fit(frame, y), PairwiseClassifier(**SMALL)):
+        model.partial_fit(frame, y)
+        for call in (model.predict, lambda x, model=model: model.partial_fit(x, y)):
+            with pytest.raises(ValueError, match=r"keep their order|same order"):
+                call(turned)
+        with pytest.raises(InputError, match="keep their order"):
+            model.predict([turned.iloc[0]])
+        assert model.predict([frame.iloc[0]]) == model.predict(x[:1])
+
+
+def test_labels_that_are_missing_or_times():
+    x, y = stream(60, classes=2)
+    text = np.array(["a", "b"], object)[y]
+    for missing in (None, np.nan):
+        with pytest.raises(ValueError, match=r"y\[0\] is missing|NaN"):
+            PairwiseClassifier(**SMALL).fit(x, [missing, *text[1:]])
+    with pytest.raises(InputError, match=r"y\[0\] is missing"):
+        PairwiseClassifier(**SMALL).fit(x, np.ma.array(y, mask=np.arange(60) == 0))
+    times = np.array(["2024-01-01", "2024-02-01"], "datetime64[ns]")[y]
+    assert PairwiseClassifier(**SMALL).fit(x, times).score(x, times) > 0.9

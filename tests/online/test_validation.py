@@ -46,6 +46,8 @@ def calls(draw):
     return pairs
 
 
+@pytest.mark.filterwarnings("ignore:.*infinite importance")  # of inputs that are not scaled
+@pytest.mark.filterwarnings("ignore:.*infinite importance")  # of unscaled inputs
 @settings(max_examples=120, deadline=None)
 @given(pairs=calls(), standardize=st.booleans(), missing=st.booleans(), size=st.integers(1, 3))
 def test_any_arrays(pairs, standardize, missing, size):
@@ -249,6 +251,7 @@ def test_rows_that_are_no_table():
 @pytest.mark.parametrize("of", ["array", "matrix"])
 def test_sparse_samples(kind, of):
     x = getattr(sparse, f"{kind}_{of}")(np.array([[0, 2.0], [0, NAN]]))
+    assert column_names(x) is None
     np.testing.assert_array_equal(as_samples(x, (2,), True, True).toarray(), [[0, 2], [0, NAN]])
     with pytest.raises(InputError, match=r"X\[1, 1\] is nan"):
         as_samples(x, None, True, False)
