@@ -47,7 +47,6 @@ def calls(draw):
 
 
 @pytest.mark.filterwarnings("ignore:.*infinite importance")  # of inputs that are not scaled
-@pytest.mark.filterwarnings("ignore:.*infinite importance")  # of unscaled inputs
 @settings(max_examples=120, deadline=None)
 @given(pairs=calls(), standardize=st.booleans(), missing=st.booleans(), size=st.integers(1, 3))
 def test_any_arrays(pairs, standardize, missing, size):
