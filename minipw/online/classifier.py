@@ -139,7 +139,7 @@ class OnlineClassifier:
         x : array-like of shape (N, D), (N, height, width) or (N, height, width, channels)
             Real numbers of any type, or a sparse matrix (N, D).
         y : list or array of N hashable labels
-            `save` accepts only text, numbers, True, False, None and tuples of these.
+            `save` accepts only text, numbers, times, True, False, None, tuples of these.
         sample_weight : array-like of shape (N,), or None
             Factors, at least 0, of the samples' gradients; those of weight 0 are left out.
         classes : sequence of labels or None
