@@ -10,6 +10,7 @@ The rooms, in reading order:
 
     nn/           the mathematics: each forward beside its backward
     rules.py      Algorithm 1: importance and update
+    ridge.py      the closed form: statistics that add, weights that solve them
     gradcheck.py  finite differences
     network/      a network from its description: first weights, passes, cost
     training/     one run: settings, tasks, the streaming loop, record, metrics

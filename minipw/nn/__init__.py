@@ -18,3 +18,5 @@ from minipw.nn.loss import (
     softmax_cross_entropy_forward,
 )
 from minipw.nn.pairwise import Pairs, pairwise_backward, pairwise_forward
+from minipw.nn.patches import PatchFeatures, patch_features
+from minipw.nn.random_features import RandomFeatures, identity, random_features

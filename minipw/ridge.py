@@ -1,0 +1,261 @@
+"""The closed form: a ridge regression of the labels on features, solved from sums.
+
+With z the features of a sample, y its label as a unit vector and w its weight:
+
+    n = sum w y,  M = sum w z y^T,  G = sum w z z^T       statistics: they add, and subtract
+    N = sum_c n_c,  s = sum_c M_c                         every sample has one class
+    G_c = G - s s^T / N,  M_c = M - s n^T / N             centred
+
+The weights W minimize sum w |y - n / N - W^T (z - s / N)|^2 + lam |W|^2. Its derivative
+by W is zero where
+
+    (G_c + lam I) W = M_c,        logits = W^T (z - s / N) + n / N
+
+so no product with G is needed afterwards: G_c W = M_c - lam W, and
+
+    W^T G_c W = W^T M_c - lam W^T W                       spread of the outputs
+    RSS = N - n^T n / N - tr W^T M_c - lam tr W^T W       residual sum of squares
+
+lam minimizes the generalized cross-validation score, with g a little above 1 against
+its taste for too little lam (d: the eigenvalues of G_c):
+
+    df = sum d / (d + lam) + 1,   GCV = N RSS / (N - g df)^2
+
+Probabilities: the outputs of a class are taken as Gaussian, all classes with one
+covariance. A learned sample's own label is in its output, all but n / N, with the share
+h = (df - 1) / N; without it the output is (output - h y) / (1 - h), y centred. So the
+class means W^T m_c become (W^T m_c - h y_c) / (1 - h), and the covariance within classes
+is divided by (1 - h)^2. They find rare classes, where the largest logit does not.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy import linalg
+
+from minipw import InputError
+from minipw.backend.arrays import array_module, to_device, to_host
+from minipw.backend.threads import THREADS
+
+ROWS, STRIPE = 4096, 256  # samples to a float32 product; columns to a part of G (measured)
+CAUTION, FREE = 1.2, 0.02  # g, and the least share of N that must be left over
+LOWEST, HIGHEST = -6.0, 1.0  # decades of lam, in units of the mean eigenvalue
+EXACT, PROBES = 512, 64  # features up to which the trace is exact; above, probes: df within 1 %
+
+
+@dataclass
+class Statistics:
+    """Sums over weighted samples; whole-number weights are repeats.
+
+    counts : float64 ndarray of shape (C,), the weight of each class
+    G : float64 ndarray of shape (H, H)
+        Only its lower triangle is kept.
+    M : float64 ndarray of shape (H, C)
+    """
+
+    counts: Any
+    G: Any
+    M: Any
+
+    @classmethod
+    def empty(cls, features, classes, xp=np):
+        """Statistics of no samples, arrays of the module `xp`."""
+        return cls(xp.zeros(classes), xp.zeros((features, features)), xp.zeros((features, classes)))
+
+    def add(self, z, labels, weights=None):
+        """Learn samples.
+
+        Parameters
+        ----------
+        z : float32 or float64 ndarray of shape (B, H)
+            Features, near zero on average. They are multiplied in their own precision
+            and summed in float64.
+        labels : int ndarray of shape (B,), in [0, C)
+        weights : ndarray of shape (B,), 0 or more; all 1 where absent
+
+        Raises
+        ------
+        InputError
+            For another shape, a label that is no class, features that are not finite.
+        """
+        self._update(z, labels, weights, 1)
+
+    def subtract(self, z, labels, weights=None):
+        """Take out samples that were learned; InputError where a class has fewer."""
+        self._update(z, labels, weights, -1)
+
+    def merge(self, other):
+        """Learn what `other` has learned, of the same features and classes."""
+        if self.M.shape != other.M.shape:
+            sizes = " and ".join(f"{a.M.shape[0]} by {a.M.shape[1]}" for a in (self, other))
+            raise InputError(f"features by classes are {sizes}: only equal ones merge")
+        for name in ("counts", "G", "M"):
+            getattr(self, name)[...] += getattr(other, name)
+
+    def decay(self, factor):
+        """Let all that was learned count `factor` times as much, in (0, 1]."""
+        if not 0 < factor <= 1:
+            raise InputError(f"a decay of {factor}: use a factor above 0, at most 1")
+        for sums in (self.counts, self.G, self.M):
+            sums *= factor
+
+    def add_classes(self, count):
+        """Make room for `count` more classes."""
+        xp = array_module(self.M)
+        self.counts = xp.pad(self.counts, (0, count))
+        self.M = xp.pad(self.M, ((0, 0), (0, count)))
+
+    def _update(self, z, labels, weights, sign):
+        xp = array_module(self.M)
+        features, classes = self.M.shape
+        if z.ndim != 2 or z.shape[1] != features or labels.shape != z.shape[:1]:
+            shapes = f"features {z.shape} with labels {labels.shape}"
+            raise InputError(f"{shapes}: use (samples, {features}) and (samples,)")
+        if len(labels) and not 0 <= labels.min() <= labels.max() < classes:
+            raise InputError(f"labels {labels.min()} to {labels.max()}: use 0 to {classes - 1}")
+        weights = xp.ones(len(z)) if weights is None else weights
+        if weights.shape != labels.shape or not (weights >= 0).all():
+            raise InputError(f"weights of {len(z)} samples: use as many numbers, 0 or more")
+        counts = self.counts + sign * xp.bincount(labels, weights, classes)
+        if (counts < -1e-9 * self.counts.sum()).any():
+            raise InputError("more samples of a class are taken out than it has learned")
+        chosen, column = xp.unique(labels, return_inverse=True)
+        y = (column[:, None] == xp.arange(len(chosen))) * weights[:, None]  # (B, classes here)
+        M = z.T @ y.astype(z.dtype)
+        if not xp.isfinite(M).all():
+            raise InputError("a feature is not finite: look for NaN and huge values in the input")
+        self.counts = xp.maximum(counts, 0)
+        self.M[:, chosen] += sign * M
+        if not (weights == 1).all():
+            z = z * xp.sqrt(weights).astype(z.dtype)[:, None]
+        width = STRIPE if len(z) > 1 else STRIPE // 4
+        stripes = [slice(a, a + width) for a in range(0, features, width)][::-1]  # longest first
+        for start in range(0, len(z), ROWS):
+            rows = z[start : start + ROWS]
+            THREADS.map(lambda stripe, rows=rows: self._add_stripe(rows, stripe, sign), stripes)
+
+    def _add_stripe(self, z, stripe, sign):
+        """G[a:b, :b] += z[:, a:b]^T z[:, :b]: the triangle, and little more."""
+        left, right = z[:, stripe].T, z[:, : stripe.stop]
+        product = left @ right if len(z) > 1 else left * right
+        target = self.G[stripe, : stripe.stop]
+        array_module(z).add(target, product if sign > 0 else -product, out=target)
+
+
+@dataclass(frozen=True)
+class Solution:
+    """The weights for one value of lam, and the Gaussians of their outputs.
+
+    W : float64 ndarray of shape (H, C)
+    offset : float64 ndarray of shape (C,)
+    lam : float
+    freedom : float, df: the parameters that the labels could choose
+    directions : float64 ndarray of shape (C, C)
+    constants : float64 ndarray of shape (C,)
+        The log density of an output of class c, and its prior, is directions[:, c]^T
+        logits + constants[c], but for a term that the classes share.
+    """
+
+    W: Any
+    offset: Any
+    lam: float
+    freedom: float
+    directions: Any
+    constants: Any
+
+    def logits(self, z):
+        """The outputs, of shape (B, C), for features of shape (B, H)."""
+        xp = array_module(z)
+        W, offset = (to_device(xp, a.astype(z.dtype)) for a in (self.W, self.offset))
+        return z @ W + offset
+
+    def probabilities(self, z):
+        """The classes' probabilities, of shape (B, C); 0 for a class without samples."""
+        xp = array_module(z)
+        directions, constants = (to_device(xp, a) for a in (self.directions, self.constants))
+        score = self.logits(z) @ directions + constants
+        p = xp.exp(score - score.max(1, keepdims=True))
+        return p / p.sum(1, keepdims=True)
+
+
+def solve(statistics, lam=None):
+    """The weights, on the host in float64; lam by cross-validation unless it is given.
+
+    Raises
+    ------
+    InputError
+        Where nothing was learned, the sums are not finite, or lam is too small.
+    """
+    counts, G, M = (to_host(a) for a in (statistics.counts, statistics.G, statistics.M))
+    N, s = counts.sum(), M.sum(1)
+    if not N > 0:
+        raise InputError("nothing was learned: add samples before the weights are asked for")
+    unit = 1e-10 * G.trace() / len(s)  # below it only rounding is left
+    M -= np.outer(s, counts / N)
+    for a in range(0, len(s), STRIPE):
+        G[a : a + STRIPE] -= np.outer(s[a : a + STRIPE] / N, s)
+    diagonal = G.diagonal().copy()
+    unit = max(diagonal.mean(), unit) or 1.0
+    if not np.isfinite(unit):
+        raise InputError("sums of squares are not finite: scale the features down")
+    spread = N - counts @ counts / N  # of the labels
+    signs = np.random.default_rng(0).choice((-1.0, 1.0), (len(s), PROBES)) / PROBES**0.5
+    probes = np.eye(len(s)) if len(s) <= EXACT else signs
+
+    def attempt(lam):
+        """The score, W and df of one lam; an infinite score where it is too small."""
+        A = G.T.copy("F")  # its upper triangle is G's lower one
+        np.fill_diagonal(A, diagonal + lam)
+        try:
+            factor = linalg.cholesky(A, overwrite_a=True, check_finite=False)
+        except linalg.LinAlgError:
+            return np.inf, None, np.inf
+        W = linalg.cho_solve((factor, False), M, check_finite=False)
+        half = linalg.solve_triangular(factor, probes, trans=1, check_finite=False)
+        freedom = len(s) - lam * (half * half).sum() + 1  # sum d / (d + lam) + 1
+        left = N - CAUTION * freedom
+        residual = spread - (W * M).sum() - lam * (W * W).sum()
+        return (N * residual / left**2 if left >= FREE * N else np.inf), W, freedom
+
+    lam = unit * _least(lambda decade: attempt(unit * 10**decade)[0]) if lam is None else lam
+    _, W, freedom = attempt(lam)
+    if W is None:
+        raise InputError(f"lam {lam:g} is too small to solve with: use {1e-6 * unit:g} or more")
+    offset = counts / N - W.T @ (s / N)
+    return Solution(W, offset, lam, freedom, *_gaussians(W, M, counts, lam, freedom))
+
+
+def _least(score):
+    """10 to the decade of the least score: down hill by decades, half ones, then a parabola."""
+    tried = {decade: score(decade) for decade in (-3.0, -2.0, -1.0)}
+
+    def best():  # where all are infinite, the highest
+        return min(tried, key=lambda decade: (tried[decade], -decade))
+
+    while LOWEST < best() == min(tried):
+        tried[best() - 1] = score(best() - 1)
+    while HIGHEST > best() == max(tried):
+        tried[best() + 1] = score(best() + 1)
+    middle = best()
+    tried.update((decade, score(decade)) for decade in (middle - 0.5, middle + 0.5))
+    decade = best()
+    left, least, right = (tried.get(decade + step, np.inf) for step in (-0.5, 0, 0.5))
+    bend = left - 2 * least + right
+    return 10 ** (decade + (0.25 * (left - right) / bend if 0 < bend < np.inf else 0))
+
+
+def _gaussians(W, M, counts, lam, freedom):
+    """`directions` and `constants` of a solution, from M centred."""
+    N = counts.sum()
+    own, prior, seen = min((freedom - 1) / N, 1 - FREE), counts / N, counts > 0
+    means = (M.T @ W) / np.maximum(counts, 1e-300)[:, None]  # row c: W^T (m_c - s / N)
+    total = W.T @ M - lam * W.T @ W
+    within = total - (means * counts[:, None]).T @ means
+    within += total / max(N, 1)  # one sample's share: few samples make nothing certain
+    means = (means - own * (np.eye(len(counts)) - prior)) / (1 - own) + prior
+    inverse = np.linalg.pinv(within / (N * (1 - own) ** 2), rcond=1e-9, hermitian=True)
+    directions = inverse @ means.T
+    constants = np.full(len(counts), -np.inf)
+    constants[seen] = np.log(prior[seen]) - (means[seen] * directions.T[seen]).sum(1) / 2
+    return directions, constants

@@ -1,0 +1,126 @@
+"""Random features and patches: the fast passes against their defining forms."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from minipw import InputError
+from minipw.backend.threads import THREADS
+from minipw.nn import identity, patch_features, random_features
+from minipw.nn.conv import im2col
+from minipw.nn.patches import SAMPLE
+
+
+def defining_patches(x, z):
+    """`PatchFeatures` over all positions of all images at once."""
+    height, width, size = *x.shape[1:3], z.size
+    p = im2col(x.astype(float), (size, size), 1).reshape(len(x), height, width, -1)
+    top = (size - 1) // 2  # 'SAME' padding is left out
+    p = p[:, top : top + height - size + 1, top : top + width - size + 1]
+    q = (p - p.mean(-1, keepdims=True)) / np.sqrt(p.var(-1, keepdims=True) + z.contrast)
+    r = q @ z.K.astype(float) - z.bias
+    rows, columns = (
+        np.linspace(0, n, z.grid + 1).round().astype(int) for n in (r.shape[1], r.shape[2])
+    )
+    signs = np.maximum(r, z.threshold) - z.threshold, -np.minimum(r, -z.threshold) - z.threshold
+    cells = [
+        part[:, a:b, c:d].mean((1, 2))
+        for part in signs
+        for a, b in itertools.pairwise(rows)
+        for c, d in itertools.pairwise(columns)
+    ]
+    return (np.concatenate(cells, 1) - z.shift) * z.scale
+
+
+def images(shape, count=30, kind=np.uint8):
+    x = np.random.default_rng(0).integers(0, 256, (count, *shape))
+    return x.astype(kind)
+
+
+@pytest.mark.parametrize("kind", [np.uint8, np.float32])
+@pytest.mark.parametrize(
+    ("shape", "filters", "settings"),
+    [
+        ((8, 8, 1), 5, {"size": 3, "grid": 2}),
+        ((9, 12, 3), 7, {"size": 4, "grid": 3, "threshold": 0.3}),
+        ((32, 32, 3), 150, {"size": 6, "grid": 2}),  # an image is more than a block
+        ((5, 5, 2), 4, {"size": 5, "grid": 1}),
+    ],
+)
+def test_patches_are_their_defining_form(shape, filters, settings, kind):
+    x = images(shape, kind=kind)
+    z = patch_features(x[:20], filters, np.random.default_rng(1), **settings)
+    with THREADS.use(2):
+        fast = z(x)
+    assert fast.shape == (30, 2 * settings["grid"] ** 2 * filters) and fast.dtype == np.float32
+    # float32 sums over a patch, then divided by the deviation of a feature
+    np.testing.assert_allclose(fast, defining_patches(x, z), rtol=1e-3, atol=1e-3)
+    np.testing.assert_array_equal(fast[:7], z(x[:7]))  # no image depends on its neighbours
+
+
+def test_patches_do_not_depend_on_light_or_on_the_scale_of_pixels():
+    x = images((10, 10, 3)).astype(np.float32)
+    z, scaled = (
+        patch_features(first, 6, np.random.default_rng(1), size=4) for first in (x, x / 255)
+    )
+    np.testing.assert_allclose(z(x), scaled(x / 255), atol=1e-3)
+    np.testing.assert_allclose(z(x), z(x + 50), atol=1e-3)
+    np.testing.assert_allclose(z(x).mean(0), 0, atol=1e-4)
+
+
+def test_filters_have_unit_length_behind_the_whitening():
+    """K = U f / |f| with U the whitening, so the covariance of the answers is known."""
+    x = images((12, 12, 1), 200)
+    z = patch_features(x, 8, np.random.default_rng(1), size=4, whitening=0.0001)
+    p = np.lib.stride_tricks.sliding_window_view(x[..., 0], (4, 4), (1, 2)).reshape(-1, 16)
+    q = (p - p.mean(1, keepdims=True)) / np.sqrt(p.var(1, keepdims=True) + z.contrast)
+    answers = q @ z.K - z.bias
+    # whitened by nearly all: variance 1 and mean 0, but for the draw of the patches
+    assert len(q) < SAMPLE
+    np.testing.assert_allclose(answers.var(0), 1, atol=0.05)
+    np.testing.assert_allclose(answers.mean(0), 0, atol=0.03)
+
+
+def test_constant_images_are_no_features():
+    x = np.full((5, 8, 8, 1), 7, np.uint8)
+    np.testing.assert_array_equal(patch_features(x, 3, np.random.default_rng(0), size=3)(x), 0)
+
+
+def test_random_features_are_the_plain_formula(rng):
+    x = rng.normal(1e9, 5, (300, 6))
+    x[:, 2] = 3.0  # constant in the first samples, not later
+    z = random_features(x[:200], 40, np.random.default_rng(1), density=0.3)
+    x[250:, 2] = 8.0
+    deviation = x[:200].std(0)
+    deviation[2] = np.sqrt((deviation**2).mean())
+    inner = ((x - x[:200].mean(0)) / deviation).astype(np.float32) @ z.R + z.b
+    v = np.sort(inner, 1)[:, -13, None]
+    plain = np.maximum(inner - v, 0)
+    shift, scale = plain[:200].mean(0), plain[:200].std(0)
+    scale = np.maximum(scale, 0.1 * scale.mean())
+    with THREADS.use(2):
+        np.testing.assert_allclose(z(x), (plain - shift) / scale, rtol=1e-4, atol=1e-4)
+    assert z.winners == 12 and abs(z.R.std() - (2 / 6) ** 0.5) < 0.1
+    assert not np.allclose(z(x[250:]), z(np.where(x == 8.0, 3.0, x)[250:]))
+
+
+def test_a_map_follows_its_seed_and_few_inputs_keep_their_length():
+    x = np.linspace(0, 10, 500)[:, None]
+    maps = [random_features(x, 50, np.random.default_rng(seed)) for seed in (0, 0, 1)]
+    np.testing.assert_array_equal(maps[0](x), maps[1](x))
+    assert not np.allclose(maps[0](x), maps[2](x))
+    assert abs(maps[0](x[400:401]) - maps[0](x[450:451])).max() > 0.1
+    np.testing.assert_array_equal(identity(np.ones((2, 3, 4))), np.ones((2, 12)))
+
+
+def test_bad_input_is_one_line(rng):
+    x = images((8, 8, 1))
+    with pytest.raises(InputError, match="8 by 8 pixels: patches of 9 on a grid of 1 need 9"):
+        patch_features(x, 3, rng, size=9, grid=1)
+    with pytest.raises(InputError, match="need 10 on each side"):
+        patch_features(x, 3, rng, size=6, grid=5)
+    with pytest.raises(InputError, match=r"\(8, 7, 1\): the map was made for \(8, 8, 1\)"):
+        patch_features(x, 3, rng, size=3)(x[:, :, :7])
+    with pytest.raises(InputError, match=r"\(5,\): the map was made for \(6,\)"):
+        random_features(np.ones((4, 6)), 10, rng)(np.ones((4, 5)))
