@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.datasets import load_breast_cancer, load_digits, load_iris, load_wine
 from sklearn.linear_model import Ridge, RidgeClassifier
+from sklearn.preprocessing import StandardScaler
 
 from minipw import InputError, datasets
 from minipw.backend.threads import THREADS
@@ -19,6 +20,10 @@ def samples(count=60, features=7, classes=3, seed=0):
     labels = rng.integers(0, classes, count)
     z = rng.standard_normal((count, features)) + rng.standard_normal((classes, features))[labels]
     return z, labels
+
+
+def standardized(x, first):
+    return StandardScaler().fit(x[first]).transform(x).clip(-3, 3)
 
 
 def learned(z, labels, classes=3, weights=None):
@@ -125,6 +130,7 @@ def test_the_gradient_of_the_objective_is_zero():
 
 def test_the_weights_are_those_of_scikit_learn():
     x, y = load_digits(return_X_y=True)
+    x = standardized(x, slice(None))
     z = random_features(x, 200, np.random.default_rng(0))(x).astype(float)
     solution = solve(learned(z, y, 10), 20.0)
     theirs = Ridge(alpha=20.0).fit(z, np.eye(10)[y])
@@ -168,8 +174,9 @@ def test_lam_is_near_the_best_of_a_grid(load, features, allowed):
         rng = np.random.default_rng(seed)
         order = rng.permutation(len(y))
         train, test = np.split(order, [3 * len(y) // 4])
-        z = random_features(x[train][:1000], features, rng)
-        results.append(trial(z(x[train]), y[train], z(x[test]), y[test])[:2])
+        scaled = standardized(x, train)
+        z = random_features(scaled[train], features, rng)
+        results.append(trial(z(scaled[train]), y[train], z(scaled[test]), y[test])[:2])
     chosen, grid = (np.mean(part, 0) for part in zip(*results, strict=True))
     assert chosen >= grid.max() - allowed, (chosen, grid)
 
@@ -198,6 +205,7 @@ def test_probabilities_of_digits_are_calibrated_and_a_rare_class_is_found():
     x, y = load_digits(return_X_y=True)
     order = np.random.default_rng(0).permutation(len(y))
     x, y = x[order], y[order]
+    x = standardized(x, slice(1000))
     z = random_features(x[:1000], 500, np.random.default_rng(1))(x)
     p = solve(learned(z[:1300], y[:1300], 10)).probabilities(z[1300:])
     assert calibration_error(p, y[1300:]) < 0.03

@@ -1,6 +1,6 @@
 """Feature maps that never change: a random layer under k-WTA, and the identity."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from minipw import InputError
@@ -11,17 +11,14 @@ from minipw.nn.kwta import kwta_forward
 
 @dataclass(frozen=True)
 class RandomFeatures:
-    """z = (kwta(((x - mean) / deviation) R + b) - shift) scale, called with x of (B, D).
+    """z = (kwta(x R + b) - shift) scale, called with x of (B, *shape), D numbers each.
 
-    mean, deviation : ndarray of shape (D,)
     R : float32 ndarray of shape (D, H)
     b, shift, scale : float32 ndarray of shape (H,)
         With few inputs k-WTA takes the length of x away; b brings it back.
     winners : int, K
     """
 
-    mean: Any
-    deviation: Any
     R: Any
     b: Any
     winners: int
@@ -30,15 +27,15 @@ class RandomFeatures:
 
     def __call__(self, x):
         """Features of shape (B, H), float32."""
-        xp, (inputs, features) = array_module(x), self.R.shape
-        if x.ndim != 2 or x.shape[1] != inputs:
-            raise InputError(f"samples of shape {x.shape[1:]}: the map was made for ({inputs},)")
-        z = xp.empty((len(x), features), self.R.dtype)
+        x, (inputs, features) = x.reshape(len(x), -1), self.R.shape
+        if x.shape[1] != inputs:
+            raise InputError(f"samples of {x.shape[1]} numbers: the map was made for {inputs}")
+        z = array_module(x).empty((len(x), features), "float32")
         rows = max(1, BLOCK // features)  # what stays in the cache
 
         def fill(start):
             part = slice(start, start + rows)
-            inner = ((x[part] - self.mean) / self.deviation).astype(z.dtype) @ self.R + self.b
+            inner = x[part].astype("float32") @ self.R + self.b
             z[part] = (kwta_forward(inner, self.winners)[0] - self.shift) * self.scale
 
         THREADS.map(fill, range(0, len(x), rows))
@@ -46,20 +43,16 @@ class RandomFeatures:
 
 
 def random_features(first, features, rng, density=0.3):
-    """A random map, scaled by the first samples (`first`, of shape (B, D)).
-
-    A constant input gets the deviation of all inputs together: it may move later.
-    """
-    xp, first = array_module(first), first.astype("float64")
-    variance = first.var(0)
-    deviation = xp.sqrt(xp.where(variance > 0, variance, variance.mean() or 1.0))
-    std = (2 / first.shape[1]) ** 0.5  # He
+    """A random map of standardized samples, scaled by `first`, of shape (B, *shape)."""
+    xp, inputs = array_module(first), first[0].size
+    std = (2 / inputs) ** 0.5  # He
     R, b = (
         xp.asarray(std * rng.standard_normal(shape), "float32")
-        for shape in ((first.shape[1], features), features)
+        for shape in ((inputs, features), features)
     )
-    plain = RandomFeatures(first.mean(0), deviation, R, b, max(1, int(density * features + 1e-9)))
-    return RandomFeatures(*list(vars(plain).values())[:5], *unit_scale(plain(first)))
+    plain = RandomFeatures(R, b, max(1, int(density * features + 1e-9)))
+    shift, scale = unit_scale(plain(first))
+    return replace(plain, shift=shift, scale=scale)
 
 
 def unit_scale(z):

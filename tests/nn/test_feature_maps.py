@@ -88,13 +88,9 @@ def test_constant_images_are_no_features():
 
 
 def test_random_features_are_the_plain_formula(rng):
-    x = rng.normal(1e9, 5, (300, 6))
-    x[:, 2] = 3.0  # constant in the first samples, not later
+    x = rng.standard_normal((300, 2, 3))
     z = random_features(x[:200], 40, np.random.default_rng(1), density=0.3)
-    x[250:, 2] = 8.0
-    deviation = x[:200].std(0)
-    deviation[2] = np.sqrt((deviation**2).mean())
-    inner = ((x - x[:200].mean(0)) / deviation).astype(np.float32) @ z.R + z.b
+    inner = x.reshape(300, 6).astype(np.float32) @ z.R + z.b
     v = np.sort(inner, 1)[:, -13, None]
     plain = np.maximum(inner - v, 0)
     shift, scale = plain[:200].mean(0), plain[:200].std(0)
@@ -102,7 +98,6 @@ def test_random_features_are_the_plain_formula(rng):
     with THREADS.use(2):
         np.testing.assert_allclose(z(x), (plain - shift) / scale, rtol=1e-4, atol=1e-4)
     assert z.winners == 12 and abs(z.R.std() - (2 / 6) ** 0.5) < 0.1
-    assert not np.allclose(z(x[250:]), z(np.where(x == 8.0, 3.0, x)[250:]))
 
 
 def test_a_map_follows_its_seed_and_few_inputs_keep_their_length():
@@ -122,5 +117,5 @@ def test_bad_input_is_one_line(rng):
         patch_features(x, 3, rng, size=6, grid=5)
     with pytest.raises(InputError, match=r"\(8, 7, 1\): the map was made for \(8, 8, 1\)"):
         patch_features(x, 3, rng, size=3)(x[:, :, :7])
-    with pytest.raises(InputError, match=r"\(5,\): the map was made for \(6,\)"):
+    with pytest.raises(InputError, match="of 5 numbers: the map was made for 6"):
         random_features(np.ones((4, 6)), 10, rng)(np.ones((4, 5)))

@@ -1,0 +1,42 @@
+"""Feature maps from their words."""
+
+import pytest
+
+from minipw import InputError
+from minipw.network import feature_map as maps
+
+
+@pytest.mark.parametrize(
+    ("words", "shape", "count"),
+    [
+        ("random-30", (8, 8, 1), 30),
+        ("identity", (8, 8, 1), 64),
+        ("patches-5", (8, 8, 1), 90),  # 3 by 3 cells
+        ("patches-5", (32, 32, 3), 40),  # 2 by 2
+        ("patches-5-8-3", (28, 28, 3), 90),
+    ],
+)
+def test_words_give_as_many_features_as_they_say(words, shape, count, rng):
+    z = maps.feature_map(words, rng.standard_normal((20, *shape)), rng)
+    assert z(rng.standard_normal((4, *shape))).shape == (4, count)
+    assert maps.feature_count(words, shape) == count
+
+
+def test_a_patch_is_six_pixels_or_a_quarter_of_the_image():
+    sides = {28: 6, 32: 6, 16: 4, 8: 3}
+    for side, expected in sides.items():
+        assert maps.for_shape("patches-9", (side, side, 1)).patch == expected
+
+
+@pytest.mark.parametrize("words", ["random", "random-0", "patches-4-5", "mlp-3-1", "random-x", ""])
+def test_other_words_are_refused(words):
+    with pytest.raises(InputError, match="unknown feature map .*: use random-FEATURES"):
+        maps.parse_map(words)
+
+
+def test_what_cannot_be_is_said_before_anything_is_allocated():
+    with pytest.raises(InputError, match=r"patches need images .* \(64,\): use random-1000"):
+        maps.feature_count("patches-4", (64,))
+    maps.require_map_memory("random-100", (64,), 10)
+    with pytest.raises(InputError, match="not enough memory.*9,000,000 features.*random-9000000"):
+        maps.require_map_memory("random-9000000", (64,), 10)
