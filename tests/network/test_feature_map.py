@@ -30,7 +30,7 @@ def test_a_patch_is_six_pixels_or_a_quarter_of_the_image():
 
 @pytest.mark.parametrize("words", ["random", "random-0", "patches-4-5", "mlp-3-1", "random-x", ""])
 def test_other_words_are_refused(words):
-    with pytest.raises(InputError, match="unknown feature map .*: use random-FEATURES"):
+    with pytest.raises(InputError, match="use random-FEATURES"):
         maps.parse_map(words)
 
 
@@ -38,5 +38,5 @@ def test_what_cannot_be_is_said_before_anything_is_allocated():
     with pytest.raises(InputError, match=r"patches need images .* \(64,\): use random-1000"):
         maps.feature_count("patches-4", (64,))
     maps.require_map_memory("random-100", (64,), 10)
-    with pytest.raises(InputError, match="not enough memory.*9,000,000 features.*random-9000000"):
+    with pytest.raises(InputError, match=r"not enough memory.*9,000,000 features.*random-9000000"):
         maps.require_map_memory("random-9000000", (64,), 10)
