@@ -1,3 +1,6 @@
 """Classifiers for one's own stream, and their scikit-learn and River faces."""
 
 from minipw.online.classifier import OnlineClassifier
+from minipw.online.learner import Learner
+
+load = Learner.load

@@ -4,28 +4,24 @@ import math
 
 import numpy as np
 
-from minipw import InputError, parameters
-from minipw.backend.cuda import device_module
+from minipw import InputError
 from minipw.network import diagnostics
 from minipw.network.architecture import CONVOLUTIONS
-from minipw.online import growth, model_file, state, step, validation
-from minipw.online.labels import as_labels, label_array, label_list
+from minipw.online import growth, state, step, validation
+from minipw.online.learner import Learner
 from minipw.online.standardize import Standardizer
 from minipw.rules import Rule, zero_importance
 
-COPIED_AT_ONCE = 16 << 20
-"""Bytes of samples that a call converts to float64, and makes dense, at a time."""
 GROWTH = 16
 """A head grows by an output a class, or by one for every so many that it has."""
 
 
-class OnlineClassifier:
+class OnlineClassifier(Learner):
     """Learns labelled samples one after the other, and predicts at any time.
 
     Samples are learned in batches of `batch_size`, in their order, however the calls cut the
     stream: those that do not fill one wait for the next call, or for `flush`. A new label
-    gets an output of its own, and the other outputs stay as they are. Threads may call every
-    method. Each raises an InputError that says what is wrong, where, and what to do.
+    gets an output of its own, and the other outputs stay as they are.
 
     Parameters
     ----------
@@ -100,65 +96,27 @@ class OnlineClassifier:
         smas_norm="mean",
         device="cpu",
     ):
-        given = {name: v for name, v in locals().items() if name not in ("self", "classes")}
-        self.settings = given = state.checked(given)
+        given = {k: v for k, v in locals().items() if k not in ("self", "classes", "__class__")}
+        super().__init__(state.checked(given))
+        given = self.settings
         rate = given["learning_rate"] or step.PAIRWISE_RATE
         self.rule = Rule(given["rule"], rate, given["importance_lambda"], given["smas_norm"])
-        self.reserve = self.settings["reserve"] if classes is None else 0
-        self.classes_, self.counts, self._index = [], [], {}
+        self.reserve = given["reserve"] if classes is None else 0
         self.network, self.importance, self.standardizer = None, {}, None
-        self.input_shape = self.columns = self.loss = None
+        self.loss = None
         self.steps = self.samples = self.age = 0
         self._waiting = None  # samples (fewer than a batch), their labels and weights
-        self._lock, self._learning = step.Lock(), step.Lock()
         self.add_classes(() if classes is None else classes)
 
-    def add_classes(self, labels):
-        """Add outputs for classes that are known to come."""
-        labels = label_list(labels, "classes", self.classes_)
-        new = [label for label in dict.fromkeys(labels) if label not in self._index]
-        with self._lock:
-            if new and self.network is not None:
-                outputs, seed = self.network.architecture.classes, self.settings["seed"]
-                more = len(self.classes_) + len(new) + self.reserve - outputs
-                if more > 0:  # by several where there are many, as each copies the head
-                    more = max(more, outputs // GROWTH)
-                    state.grow(self, growth.add_outputs, more, seed, self.batch_size)
-            for label in new:
-                self._index[label] = len(self.classes_)
-                self.classes_.append(label)
-                self.counts.append(0)
+    kind = "network"
 
-    def partial_fit(self, x, y, sample_weight=None, classes=None):
-        """Learn samples, in their order; returns self.
-
-        When a batch fails, those before it are learned; the rest, and what waited, is dropped.
-
-        Parameters
-        ----------
-        x : array-like of shape (N, D), (N, height, width) or (N, height, width, channels)
-            Real numbers of any type, or a sparse matrix (N, D).
-        y : list or array of N hashable labels
-            `save` accepts only text, numbers, times, True, False, None, tuples of these.
-        sample_weight : array-like of shape (N,), or None
-            Factors, at least 0, of the samples' gradients; those of weight 0 are left out.
-        classes : sequence of labels or None
-            Classes that are known to come; see `add_classes`.
-        """
-        with self._learning:
-            self.add_classes(() if classes is None else classes)
-            columns, x = validation.column_names(x) or self.columns, self._checked(x)
-            labels = as_labels(y, x.shape[0], self.classes_)
-            weights = validation.as_weights(sample_weight, x.shape[0])
-            if self.input_shape is None:
-                self._begin(x.shape[1:], centred=not validation.is_sparse(x))
-            self.columns = columns
-            size = self.batch_size
-            rows = size * max(1, COPIED_AT_ONCE // (8 * size * math.prod(self.input_shape)))
-            for n in range(0, x.shape[0], rows):
-                part = slice(n, n + rows)
-                self._take(validation.dense(x[part]), labels[part], weights[part])
-        return self
+    def _announce(self, count):
+        if self.network is not None:
+            outputs, seed = self.network.architecture.classes, self.settings["seed"]
+            more = len(self.classes_) + count + self.reserve - outputs
+            if more > 0:  # by several where there are many, as each copies the head
+                more = max(more, outputs // GROWTH)
+                state.grow(self, growth.add_outputs, more, seed, self.batch_size)
 
     def flush(self):
         """Learn the samples that wait for a full batch, as a smaller one; returns self."""
@@ -179,58 +137,18 @@ class OnlineClassifier:
         """Samples that wait for a full batch."""
         return 0 if self._waiting is None else len(self._waiting[1])
 
-    def decision_function(self, x):
-        """Logits of the classes in `classes_`: float32 ndarray of shape (N, C)."""
-        x = self._checked(x)
-        self._require_network()
-        rows = max(1, COPIED_AT_ONCE // (8 * math.prod(x.shape[1:])))
-        logits = [np.zeros((0, len(self.classes_)), np.float32)]
-        for start in range(0, x.shape[0], rows):
-            with self._lock:
-                part = step.logits(self, validation.dense(x[start : start + rows]))
-                logits.append(part[:, : logits[0].shape[1]])
-        return np.concatenate(logits)
-
-    def predict_proba(self, x):
-        """Softmax of the logits over `classes_`: float64 ndarray of shape (N, C)."""
-        z = self.decision_function(x).astype(np.float64)
-        e = np.exp(z - z.max(1, keepdims=True, initial=-np.inf))
-        return e / e.sum(1, keepdims=True)
-
-    def predict(self, x):
-        """The most likely label of each sample: ndarray of shape (N,)."""
-        return label_array(self.classes_)[self.decision_function(x).argmax(1)]
-
-    def score(self, x, y):
-        """Fraction of the samples whose label is predicted, in [0, 1]."""
-        best = self.decision_function(x).argmax(1).tolist()
-        labels = as_labels(y, len(best), self.classes_)
-        if not best:
-            raise InputError("no samples to score")
-        correct = [self.classes_[b] == label for b, label in zip(best, labels, strict=True)]
-        return sum(correct) / len(best)
-
     def unused_units(self):
         """Units before the head that do nothing; see `network.diagnostics`."""
-        self._require_network()
+        self._require_learned()
         return diagnostics.unused_units(self.network, self.importance, self.rule)
 
-    def save(self, path):
-        """Replace the file at `path`; what `load` reads from it goes on bit for bit."""
-        with self._learning, self._lock:
-            state.require_finite(self)
-            model_file.save(path, *state.state(self))
+    def _state(self):
+        state.require_finite(self)
+        return state.state(self)
 
     @classmethod
-    def load(cls, path, device=None):
-        """The learner that `save` wrote, on `device`: "cpu", "cuda", or None for the same."""
-        parameters.check(device=device or "cpu")
-        arrays, facts = model_file.load(path)
-        with model_file.refusing_damage(path):
-            facts["settings"]["device"] = device = device or facts["settings"]["device"]
-        device_module(device)  # that it is not there is not the file's fault
-        with model_file.refusing_damage(path):
-            return state.restore(cls, arrays, facts)
+    def _restore(cls, arrays, facts):
+        return state.restore(cls, arrays, facts)
 
     def add_features(self, features):
         """Append features, by their number or names, to samples of shape (N, D).
@@ -260,22 +178,13 @@ class OnlineClassifier:
         self.constant = growth.constant_input(self.features, centred)
         self.input_shape, self._waiting = shape, (np.zeros((0, *shape)), [], np.zeros(0))
 
-    def _checked(self, x):
-        validation.check_columns(validation.column_names(x), self.columns)
-        flags = self.settings["running_standardize"], self.settings["missing"]
-        return validation.as_samples(x, self.input_shape, *flags)
-
-    def _require_network(self):
+    def _require_learned(self):
         if self.network is None:
             advice = f"; {self.waiting} samples wait: call flush" if self.waiting else ""
             raise InputError(f"nothing is learned yet: call partial_fit first{advice}")
 
     def _take(self, x, labels, weights):
         """Learn the full batches of the samples that waited and came; the rest waits."""
-        if not weights.all():
-            kept = weights != 0
-            x, weights = x[kept], weights[kept]
-            labels = [label for label, keep in zip(labels, kept, strict=True) if keep]
         if self.waiting:
             x, labels = np.concatenate([self._waiting[0], x]), self._waiting[1] + labels
             weights = np.concatenate([self._waiting[2], weights])
@@ -286,6 +195,9 @@ class OnlineClassifier:
             part = slice(start, start + size)
             self._learn(x[part], labels[part], weights[part])
         self._waiting = x[whole:].copy(), labels[whole:], weights[whole:].copy()
+
+    def _logits(self, x):
+        return step.logits(self, x)
 
     def _learn(self, x, labels, weights):
         """Learn one batch; new labels get an output before, and the first batch a network."""

@@ -1,7 +1,6 @@
 """One training step of an online classifier, and the rule that it follows."""
 
 import math
-import threading
 import warnings
 from contextlib import contextmanager
 from dataclasses import replace
@@ -20,22 +19,6 @@ DENSE_RATE, DENSE_FALL = 0.025, 0.35
 """That of a dense head for the first sample of a class, and the power by which it falls."""
 FEW_INPUTS = 0.5
 """Up to this share of inputs that are not 0, the first layer is cut down to those."""
-
-
-class Lock:
-    """A reentrant lock; a copy of it, and what a file holds of it, is a free one."""
-
-    def __init__(self):
-        self._lock = threading.RLock()
-
-    def __enter__(self):
-        self._lock.acquire()
-
-    def __exit__(self, *_):
-        self._lock.release()
-
-    def __reduce__(self):
-        return Lock, ()
 
 
 def learn(learner, x, labels, weights):

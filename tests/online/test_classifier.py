@@ -152,7 +152,7 @@ def test_long_calls_are_copied_in_parts(monkeypatch):
     x, y = stream(50)
     whole = OnlineClassifier(batch_size=4, **SMALL).partial_fit(x, y)
     predicted = whole.predict_proba(x)
-    monkeypatch.setattr("minipw.online.classifier.COPIED_AT_ONCE", 1)
+    monkeypatch.setattr("minipw.online.learner.COPIED_AT_ONCE", 1)
     parts = OnlineClassifier(batch_size=4, **SMALL).partial_fit(x, y)
     assert_same(whole, parts)
     # A product of one row and one of many round differently in float32.

@@ -161,7 +161,7 @@ def test_inputs_that_are_too_large_are_named(size):
 
 def test_an_outlier_in_a_late_part_of_a_call_is_named(monkeypatch):
     monkeypatch.setattr(
-        "minipw.online.classifier.COPIED_AT_ONCE", 8 * 5 * 10
+        "minipw.online.learner.COPIED_AT_ONCE", 8 * 5 * 10
     )  # ten samples at a time
     x, y = stream(60)
     learner = OnlineClassifier(**{**SMALL, "running_standardize": False}).partial_fit(x, y)
