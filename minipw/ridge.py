@@ -17,15 +17,22 @@ so no product with G is needed afterwards: G_c W = M_c - lam W, and
     RSS = N - n^T n / N - tr W^T M_c - lam tr W^T W       residual sum of squares
 
 lam minimizes the generalized cross-validation score, with g a little above 1 against
-its taste for too little lam (d: the eigenvalues of G_c):
+its taste for too little lam (d: the eigenvalues of G_c). Weights are repeats; where they
+are below 1, N' = (sum w)^2 / sum w^2 says better than N how many samples there were:
 
-    df = sum d / (d + lam) + 1,   GCV = N RSS / (N - g df)^2
+    df = sum d / (d + lam) + 1,   GCV = RSS / (max(N, N') - g df)^2
+
+One sample more changes A = G_c + lam I and M_c by one outer product each, so with the
+inverse at hand the weights follow without solving (recursive least squares):
+
+    v = z - s / N,   c = N w / (N + w),   a = A^-1 v,   k = c / (1 + c v^T a)
+    W += k a (y - n / N - W^T v)^T,       A^-1 -= k a a^T
 
 Probabilities: the outputs of a class are taken as Gaussian, all classes with one
 covariance. A learned sample's own label is in its output, all but n / N, with the share
-h = (df - 1) / N; without it the output is (output - h y) / (1 - h), y centred. So the
-class means W^T m_c become (W^T m_c - h y_c) / (1 - h), and the covariance within classes
-is divided by (1 - h)^2. They find rare classes, where the largest logit does not.
+h = v^T A^-1 v, on average (df - 1) / N; without it the output is (output - h y) / (1 - h),
+y centred. So the class means W^T m_c become (W^T m_c - h y_c) / (1 - h), and the covariance
+within classes is divided by (1 - h)^2. They find rare classes, the largest logit does not.
 """
 
 from dataclasses import dataclass
@@ -40,7 +47,7 @@ from minipw.backend.threads import THREADS
 
 ROWS, STRIPE = 4096, 256  # samples to a float32 product; columns to a part of G (measured)
 CAUTION, FREE = 1.2, 0.02  # g, and the least share of N that must be left over
-LOWEST, HIGHEST = -6.0, 1.0  # decades of lam, in units of the mean eigenvalue
+LOWEST, START, HIGHEST, STEP = -6.0, -2.5, 1.0, 0.5  # decades of lam / the mean eigenvalue
 EXACT, PROBES = 512, 64  # features up to which the trace is exact; above, probes: df within 1 %
 
 
@@ -52,11 +59,13 @@ class Statistics:
     G : float64 ndarray of shape (H, H)
         Only its lower triangle is kept.
     M : float64 ndarray of shape (H, C)
+    squares : float, sum w^2
     """
 
     counts: Any
     G: Any
     M: Any
+    squares: float = 0.0
 
     @classmethod
     def empty(cls, features, classes, xp=np):
@@ -64,7 +73,7 @@ class Statistics:
         return cls(xp.zeros(classes), xp.zeros((features, features)), xp.zeros((features, classes)))
 
     def add(self, z, labels, weights=None):
-        """Learn samples.
+        """Learn samples; InputError for another shape, no class, features that are not finite.
 
         Parameters
         ----------
@@ -73,11 +82,6 @@ class Statistics:
             and summed in float64.
         labels : int ndarray of shape (B,), in [0, C)
         weights : ndarray of shape (B,), 0 or more; all 1 where absent
-
-        Raises
-        ------
-        InputError
-            For another shape, a label that is no class, features that are not finite.
         """
         self._update(z, labels, weights, 1)
 
@@ -90,21 +94,31 @@ class Statistics:
         if self.M.shape != other.M.shape:
             sizes = " and ".join(f"{a.M.shape[0]} by {a.M.shape[1]}" for a in (self, other))
             raise InputError(f"features by classes are {sizes}: only equal ones merge")
-        for name in ("counts", "G", "M"):
-            getattr(self, name)[...] += getattr(other, name)
+        for sums, more in zip(self._sums(), other._sums(), strict=True):
+            sums += more
+        self.squares += other.squares
 
     def decay(self, factor):
         """Let all that was learned count `factor` times as much, in (0, 1]."""
         if not 0 < factor <= 1:
             raise InputError(f"a decay of {factor}: use a factor above 0, at most 1")
-        for sums in (self.counts, self.G, self.M):
+        for sums in self._sums():
             sums *= factor
+        self.squares *= factor**2
 
     def add_classes(self, count):
         """Make room for `count` more classes."""
         xp = array_module(self.M)
         self.counts = xp.pad(self.counts, (0, count))
         self.M = xp.pad(self.M, ((0, 0), (0, count)))
+
+    def samples(self):
+        """How many samples the sums stand for: max(N, N')."""
+        N = float(self.counts.sum())
+        return max(N, N * N / self.squares) if self.squares > 0 else N
+
+    def _sums(self):
+        return self.counts, self.G, self.M
 
     def _update(self, z, labels, weights, sign):
         xp = array_module(self.M)
@@ -126,6 +140,7 @@ class Statistics:
         if not xp.isfinite(M).all():
             raise InputError("a feature is not finite: look for NaN and huge values in the input")
         self.counts = xp.maximum(counts, 0)
+        self.squares = max(0.0, self.squares + sign * float(weights @ weights))
         self.M[:, chosen] += sign * M
         if not (weights == 1).all():
             z = z * xp.sqrt(weights).astype(z.dtype)[:, None]
@@ -143,26 +158,50 @@ class Statistics:
         array_module(z).add(target, product if sign > 0 else -product, out=target)
 
 
-@dataclass(frozen=True)
 class Solution:
-    """The weights for one value of lam, and the Gaussians of their outputs.
+    """The weights for one value of lam, and the Gaussians of their outputs; on the host.
 
     W : float64 ndarray of shape (H, C)
+    lam, freedom : float
+        freedom is df, the parameters that the labels could choose.
     offset : float64 ndarray of shape (C,)
-    lam : float
-    freedom : float, df: the parameters that the labels could choose
-    directions : float64 ndarray of shape (C, C)
-    constants : float64 ndarray of shape (C,)
+    directions, constants : float64 ndarray of shape (C, C) and (C,)
         The log density of an output of class c, and its prior, is directions[:, c]^T
         logits + constants[c], but for a term that the classes share.
     """
 
-    W: Any
-    offset: Any
-    lam: float
-    freedom: float
-    directions: Any
-    constants: Any
+    def __init__(self, statistics, W, lam, freedom, factor):
+        self.W, self.lam, self.freedom = W, lam, freedom
+        self.factor, self.inverse = factor, None  # of A: upper, A = factor^T factor
+        self.refresh(statistics)
+
+    def refresh(self, statistics):
+        """Compute what depends on the sums beside W: offset, Gaussians."""
+        counts, M = to_host(statistics.counts), to_host(statistics.M)
+        N, s = counts.sum(), M.sum(1)
+        if more := len(counts) - self.W.shape[1]:
+            self.W = np.pad(self.W, ((0, 0), (0, more)))
+        self.count, self.mean = statistics.samples(), s / N
+        self.offset = counts / N - self.W.T @ self.mean
+        M -= np.outer(self.mean, counts)
+        self.directions, self.constants = self._gaussians(M, counts)
+
+    def update(self, statistics, z, label, weight=1.0):
+        """Follow `statistics`, which do not have this sample (H,) yet; then `refresh`."""
+        if self.inverse is None:
+            self.inverse, _ = linalg.lapack.dpotri(self.factor, overwrite_c=True)
+            self.factor = None
+        counts = to_host(statistics.counts)
+        N = counts.sum()
+        v = z - to_host(statistics.M).sum(1) / N
+        c = N * weight / (N + weight)
+        a = linalg.blas.dsymv(1.0, self.inverse, v)
+        k = c / (1 + c * (v @ a))
+        error = -counts / N
+        error[label] += 1
+        self.W += np.outer(k * a, error - self.W.T @ v)
+        self.inverse = linalg.blas.dsyr(-k, a, a=self.inverse, overwrite_a=True)
+        self.freedom += self.lam * k * (a @ a)
 
     def logits(self, z):
         """The outputs, of shape (B, C), for features of shape (B, H)."""
@@ -170,24 +209,50 @@ class Solution:
         W, offset = (to_device(xp, a.astype(z.dtype)) for a in (self.W, self.offset))
         return z @ W + offset
 
-    def probabilities(self, z):
-        """The classes' probabilities, of shape (B, C); 0 for a class without samples."""
+    def scores(self, z):
+        """The log densities, of shape (B, C), but for a shared term; -inf without samples."""
         xp = array_module(z)
         directions, constants = (to_device(xp, a) for a in (self.directions, self.constants))
-        score = self.logits(z) @ directions + constants
-        p = xp.exp(score - score.max(1, keepdims=True))
+        return self.logits(z) @ directions + constants
+
+    def probabilities(self, z):
+        """The classes' probabilities, of shape (B, C); 0 for a class without samples."""
+        score = self.scores(z)
+        p = array_module(z).exp(score - score.max(1, keepdims=True))
         return p / p.sum(1, keepdims=True)
+
+    def novelty(self, z):
+        """v^T A^-1 v over its mean of what was learned: ndarray of shape (B,)."""
+        v = (to_host(z) - self.mean).T
+        if self.inverse is None:
+            half = linalg.solve_triangular(self.factor, v, trans=1, check_finite=False)
+            share = (half * half).sum(0)
+        else:
+            share = (v * linalg.blas.dsymm(1.0, self.inverse, v)).sum(0)
+        return share * self.count / max(self.freedom - 1, 1e-9)
+
+    def _gaussians(self, M, counts):
+        """`directions` and `constants`, from M centred."""
+        N, W = counts.sum(), self.W
+        own, prior, seen = min((self.freedom - 1) / self.count, 1 - FREE), counts / N, counts > 0
+        means = (M.T @ W) / np.maximum(counts, 1e-300)[:, None]  # row c: W^T (m_c - s / N)
+        total = W.T @ M - self.lam * W.T @ W
+        within = total - (means * counts[:, None]).T @ means
+        within += total / max(self.count, 1)  # a sample's share: few make nothing certain
+        means = (means - own * (np.eye(len(counts)) - prior)) / (1 - own) + prior
+        inverse = np.linalg.pinv(within / (N * (1 - own) ** 2), rcond=1e-9, hermitian=True)
+        directions = inverse @ means.T
+        constants = np.full(len(counts), -np.inf)
+        constants[seen] = np.log(prior[seen]) - (means[seen] * directions.T[seen]).sum(1) / 2
+        return directions, constants
 
 
 def solve(statistics, lam=None):
-    """The weights, on the host in float64; lam by cross-validation unless it is given.
+    """The `Solution` of statistics, lam by cross-validation unless it is given.
 
-    Raises
-    ------
-    InputError
-        Where nothing was learned, the sums are not finite, or lam is too small.
+    InputError where nothing was learned, the sums are not finite, or lam is too small.
     """
-    counts, G, M = (to_host(a) for a in (statistics.counts, statistics.G, statistics.M))
+    counts, G, M = map(to_host, statistics._sums())
     N, s = counts.sum(), M.sum(1)
     if not N > 0:
         raise InputError("nothing was learned: add samples before the weights are asked for")
@@ -204,58 +269,40 @@ def solve(statistics, lam=None):
     probes = np.eye(len(s)) if len(s) <= EXACT else signs
 
     def attempt(lam):
-        """The score, W and df of one lam; an infinite score where it is too small."""
+        """The score, W, df and factor of one lam; an infinite score where it is too small."""
         A = G.T.copy("F")  # its upper triangle is G's lower one
         np.fill_diagonal(A, diagonal + lam)
         try:
             factor = linalg.cholesky(A, overwrite_a=True, check_finite=False)
         except linalg.LinAlgError:
-            return np.inf, None, np.inf
+            return np.inf, None, np.inf, None
         W = linalg.cho_solve((factor, False), M, check_finite=False)
         half = linalg.solve_triangular(factor, probes, trans=1, check_finite=False)
         freedom = len(s) - lam * (half * half).sum() + 1  # sum d / (d + lam) + 1
-        left = N - CAUTION * freedom
+        count = statistics.samples()
+        left = count - CAUTION * freedom
         residual = spread - (W * M).sum() - lam * (W * W).sum()
-        return (N * residual / left**2 if left >= FREE * N else np.inf), W, freedom
+        return residual / left**2 if left >= FREE * count else np.inf, W, freedom, factor
 
-    lam = unit * _least(lambda decade: attempt(unit * 10**decade)[0]) if lam is None else lam
-    _, W, freedom = attempt(lam)
+    if lam is None:
+        lam = unit * _least(lambda decade: attempt(unit * 10**decade)[0])
+    _, W, freedom, factor = attempt(lam)
     if W is None:
         raise InputError(f"lam {lam:g} is too small to solve with: use {1e-6 * unit:g} or more")
-    offset = counts / N - W.T @ (s / N)
-    return Solution(W, offset, lam, freedom, *_gaussians(W, M, counts, lam, freedom))
+    return Solution(statistics, W, lam, freedom, factor)
 
 
 def _least(score):
-    """10 to the decade of the least score: down hill by decades, half ones, then a parabola."""
-    tried = {decade: score(decade) for decade in (-3.0, -2.0, -1.0)}
+    """10 to the decade of the least score: down hill by half decades, then a parabola.
 
-    def best():  # where all are infinite, the highest
-        return min(tried, key=lambda decade: (tried[decade], -decade))
-
-    while LOWEST < best() == min(tried):
-        tried[best() - 1] = score(best() - 1)
-    while HIGHEST > best() == max(tried):
-        tried[best() + 1] = score(best() + 1)
-    middle = best()
-    tried.update((decade, score(decade)) for decade in (middle - 0.5, middle + 0.5))
-    decade = best()
-    left, least, right = (tried.get(decade + step, np.inf) for step in (-0.5, 0, 0.5))
+    Where all scores are infinite, the highest decade. Threads share the attempts.
+    """
+    tried, new = {}, [START - STEP, START, START + STEP]
+    while new:
+        tried.update(zip(new, THREADS.map(score, new), strict=True))
+        best = min(tried, key=lambda decade: (tried[decade], -decade))
+        beside = (best - STEP, best + STEP)
+        new = [d for d in beside if LOWEST <= d <= HIGHEST and d not in tried]
+    left, least, right = (tried.get(best + step, np.inf) for step in (-STEP, 0, STEP))
     bend = left - 2 * least + right
-    return 10 ** (decade + (0.25 * (left - right) / bend if 0 < bend < np.inf else 0))
-
-
-def _gaussians(W, M, counts, lam, freedom):
-    """`directions` and `constants` of a solution, from M centred."""
-    N = counts.sum()
-    own, prior, seen = min((freedom - 1) / N, 1 - FREE), counts / N, counts > 0
-    means = (M.T @ W) / np.maximum(counts, 1e-300)[:, None]  # row c: W^T (m_c - s / N)
-    total = W.T @ M - lam * W.T @ W
-    within = total - (means * counts[:, None]).T @ means
-    within += total / max(N, 1)  # one sample's share: few samples make nothing certain
-    means = (means - own * (np.eye(len(counts)) - prior)) / (1 - own) + prior
-    inverse = np.linalg.pinv(within / (N * (1 - own) ** 2), rcond=1e-9, hermitian=True)
-    directions = inverse @ means.T
-    constants = np.full(len(counts), -np.inf)
-    constants[seen] = np.log(prior[seen]) - (means[seen] * directions.T[seen]).sum(1) / 2
-    return directions, constants
+    return 10 ** (best + (STEP / 2 * (left - right) / bend if 0 < bend < np.inf else 0))

@@ -274,3 +274,38 @@ def test_bad_input_is_one_line_and_changes_nothing():
         solve(huge)
     with pytest.raises(InputError, match="too small"):
         solve(learned(np.tile(z, (1, 2)), labels), -1.0)
+
+
+def test_recursive_least_squares_is_solving_again():
+    z, labels = samples(80, 12)
+    weights = np.random.default_rng(2).uniform(0.5, 3, 80)
+    statistics = learned(z[:40], labels[:40], 2 + 1, weights[:40])
+    recursive = solve(statistics, 2.0)
+    for n in range(40, 80):
+        recursive.update(statistics, z[n], labels[n], weights[n])
+        statistics.add(z[n : n + 1], labels[n : n + 1], weights[n : n + 1])
+    recursive.refresh(statistics)
+    again = solve(statistics, 2.0)
+    for name in ("W", "offset", "freedom", "directions", "constants"):
+        np.testing.assert_allclose(
+            getattr(recursive, name), getattr(again, name), rtol=1e-8, atol=1e-10, err_msg=name
+        )
+    np.testing.assert_allclose(recursive.novelty(z), again.novelty(z), rtol=1e-8)
+
+
+def test_novelty_is_one_for_what_was_learned_and_grows_with_distance():
+    z, labels = samples(5000)
+    solution = solve(learned(z, labels))
+    assert abs(solution.novelty(z).mean() - 1) < 1e-6
+    far = solution.novelty(np.concatenate([z[:5] + 10, z[:5] + 100]))
+    assert far[:5].min() > 10 and far[5:].min() > 50 * far[:5].max()
+
+
+def test_weights_that_sum_to_one_choose_the_same_lam():
+    """A library that normalizes weights must not make a learner that knows nothing."""
+    x, y = load_digits(return_X_y=True)
+    z = standardized(x, slice(None))
+    plain, small = (solve(learned(z, y, 10, np.full(len(y), w))) for w in (1.0, 1 / len(y)))
+    assert abs(plain.freedom - small.freedom) < 1e-3
+    np.testing.assert_allclose(small.W, plain.W, rtol=1e-6, atol=1e-8)
+    np.testing.assert_allclose(small.probabilities(z), plain.probabilities(z), atol=1e-6)
