@@ -137,6 +137,10 @@ PARAMETERS = {
     "standardized_limit": Parameter(float, low=0, open=True),
     "missing": Parameter(bool),
     "bias": Parameter(bool),
+    # the closed form
+    "features": _words("", "auto", "random", "patches", "identity"),
+    "size": _whole(1, optional=True),
+    "first": _whole(1),
     # the run
     "seed": _whole(0, "of the first run (0)"),
     "runs": _whole(1, "seeds, from --seed on (1)", high=10_000),

@@ -50,6 +50,20 @@ class Threads(threading.local):
 THREADS = Threads()
 
 
+LARGE = 1 << 20
+"""Elements from which work is worth a pool of threads of its own."""
+
+
+@contextmanager
+def share_large(elements):
+    """Share the work on so many elements among all cores, unless it is small or shared already."""
+    if elements < LARGE or THREADS.count > 1:
+        yield
+    else:
+        with THREADS.use(available_threads()):
+            yield
+
+
 def available_cores():
     """Cores that this process may run on."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -2,12 +2,14 @@
 
 import math
 import re
+from dataclasses import fields
 from typing import NamedTuple
 
 from minipw import InputError
+from minipw.backend.arrays import to_host
 from minipw.backend.memory import require_memory
-from minipw.nn.patches import patch_features
-from minipw.nn.random_features import identity, random_features
+from minipw.nn.patches import PatchFeatures, check_patches, patch_features
+from minipw.nn.random_features import RandomFeatures, identity, random_features
 
 COPIES = 3
 """Matrices (H, H) in float64 that solving holds: the sums, centred, factored."""
@@ -49,9 +51,10 @@ def for_shape(words, shape):
             "use random-1000"
         )
     side = max(3, min(PATCH_SIDE, min(shape[:2]) // 4))
-    return chosen._replace(
-        patch=chosen.patch or side, grid=chosen.grid or (3 if shape[2] == 1 else 2)
-    )
+    grid = chosen.grid or (3 if shape[2] == 1 else 2)
+    chosen = chosen._replace(patch=chosen.patch or side, grid=grid)
+    check_patches(shape, chosen.patch, chosen.grid)
+    return chosen
 
 
 def feature_count(words, shape):
@@ -87,3 +90,19 @@ def feature_map(words, first, rng):
     if chosen.kind == "patches":
         return patch_features(first, chosen.size, rng, chosen.patch, chosen.grid)
     return identity
+
+
+def map_state(z):
+    """A map as arrays of the host and facts that JSON can hold."""
+    values = {} if z is identity else {f.name: getattr(z, f.name) for f in fields(z)}
+    arrays = {name: to_host(value) for name, value in values.items() if hasattr(value, "ndim")}
+    return arrays, {name: value for name, value in values.items() if name not in arrays}
+
+
+def map_from_state(words, arrays, facts, xp):
+    """The map that `map_state` took apart, its arrays of the module `xp`."""
+    kind = {"random": RandomFeatures, "patches": PatchFeatures}.get(parse_map(words).kind)
+    if kind is None:
+        return identity
+    facts = {name: tuple(v) if isinstance(v, list) else v for name, v in facts.items()}
+    return kind(**{name: xp.asarray(array) for name, array in arrays.items()}, **facts)

@@ -90,6 +90,14 @@ class PatchFeatures:
         return np.kron(*sides).astype(np.float32)
 
 
+def check_patches(shape, size, grid):
+    """Raise InputError where images of a shape have too few places for patches."""
+    height, width = shape[:2]
+    if min(height, width) < size + grid - 1:
+        need = f"patches of {size} on a grid of {grid} need {size + grid - 1} on each side"
+        raise InputError(f"images of {height} by {width} pixels: {need}")
+
+
 def windows(x, size):
     """A view of the patch at every position: (B, rows, columns, size, size, channels)."""
     view = array_module(x).lib.stride_tricks.sliding_window_view(x, (size, size), (1, 2))
@@ -117,10 +125,7 @@ def patch_features(first, filters, rng, size=6, grid=2, contrast=0.1, whitening=
     contrast : float, c in units of the mean variance of a patch
     whitening : float, eps
     """
-    height, width = first.shape[1:3]
-    if min(height, width) < size + grid - 1:
-        need = f"patches of {size} on a grid of {grid} need {size + grid - 1} on each side"
-        raise InputError(f"images of {height} by {width} pixels: {need}")
+    check_patches(first.shape[1:], size, grid)
     view = windows(to_host(first), size)
     places = [rng.integers(0, n, SAMPLE) for n in view.shape[:3]]
     p = view[tuple(places)].reshape(SAMPLE, -1).astype(np.float32)

@@ -42,6 +42,14 @@ class RandomFeatures:
         return z
 
 
+    def widened(self, count, rng):
+        """The map for `count` inputs more, which do nothing where they are 0."""
+        std, features = (2 / self.R.shape[0]) ** 0.5, self.R.shape[1]
+        xp = array_module(self.R)
+        more = xp.asarray(std * rng.standard_normal((count, features)), "float32")
+        return replace(self, R=xp.concatenate([self.R, more]))
+
+
 def random_features(first, features, rng, density=0.3):
     """A random map of standardized samples, scaled by `first`, of shape (B, *shape)."""
     xp, inputs = array_module(first), first[0].size

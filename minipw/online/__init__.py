@@ -2,5 +2,6 @@
 
 from minipw.online.classifier import OnlineClassifier
 from minipw.online.learner import Learner
+from minipw.online.ridge import StreamingRidgeClassifier
 
 load = Learner.load

@@ -7,7 +7,7 @@ import numpy as np
 from minipw import InputError
 from minipw.network import diagnostics
 from minipw.network.architecture import CONVOLUTIONS
-from minipw.online import growth, state, step, validation
+from minipw.online import growth, state, step
 from minipw.online.learner import Learner
 from minipw.online.standardize import Standardizer
 from minipw.rules import Rule, zero_importance
@@ -155,17 +155,14 @@ class OnlineClassifier(Learner):
 
         In earlier samples they count as missing, or as 0 without `missing`.
         """
-        if self.input_shape is None or len(self.input_shape) != 1:
-            raise InputError("features can be added only to samples of shape (N, D)")
-        (inputs,), (x, labels, weights) = self.input_shape, self._waiting
-        columns = validation.more_columns(self.columns or (None,) * inputs, features)
-        count = len(columns) - inputs
+        columns, count = self._more_columns(features)
+        x, labels, weights = self._waiting
         unknown = np.full((len(x), count), np.nan if self.settings["missing"] else 0.0)
         if self.network is not None:
             state.grow(self, growth.add_inputs, count, self.settings["seed"])
         self._waiting = np.concatenate([x, unknown], axis=1), labels, weights
-        self.input_shape, self.features = (len(columns),), len(columns)
-        self.columns = columns if any(name is not None for name in columns) else None
+        self._widen(columns)
+        self.features = len(columns)
         self.standardizer.add_features(count)
 
     def _begin(self, shape, centred=True):

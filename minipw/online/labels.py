@@ -3,7 +3,7 @@
 import contextlib
 import functools
 import numbers
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 
 import numpy as np
 
@@ -163,3 +163,24 @@ def label_array(labels):
         if typed.tolist() == labels and {type(label) for label in typed.tolist()} == kinds:
             return typed
     return array
+
+
+def encode_label(label):
+    """A class label as JSON holds it, tuples as lists; InputError where it cannot."""
+    if type(label) is tuple:
+        return [encode_label(item) for item in label]
+    if isinstance(label, date):  # or a datetime
+        return {"time": label.isoformat()}
+    if label is None or type(label) in (str, int, float, bool):
+        return label
+    raise InputError(
+        f"label {label!r} of type {type(label).__name__} cannot be saved: use text, numbers, "
+        "True, False, times, None or tuples of these"
+    )
+
+
+def decode_label(value):
+    """The label that `encode_label` was given."""
+    if isinstance(value, dict):
+        return (datetime if "T" in value["time"] else date).fromisoformat(value["time"])
+    return tuple(decode_label(item) for item in value) if isinstance(value, list) else value

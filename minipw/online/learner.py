@@ -102,8 +102,7 @@ class Learner:
         if self.input_shape is None:
             self._begin(x.shape[1:], centred=not validation.is_sparse(x))
         self.columns = columns
-        size = self.batch_size
-        rows = size * max(1, COPIED_AT_ONCE // (8 * size * math.prod(self.input_shape)))
+        rows = -(-self._rows() // self.batch_size) * self.batch_size
         for n in range(0, x.shape[0], rows):
             part = slice(n, n + rows)
             dense, chosen, factors = validation.dense(x[part]), labels[part], weights[part]
@@ -113,17 +112,25 @@ class Learner:
                 chosen = [label for label, keep in zip(chosen, kept, strict=True) if keep]
             yield dense, chosen, factors
 
+    def _rows(self):
+        """Samples that are converted at a time."""
+        return max(1, COPIED_AT_ONCE // (8 * math.prod(self.input_shape)))
+
     def decision_function(self, x):
         """Logits of the classes in `classes_`: float ndarray of shape (N, C)."""
+        classes = len(self.classes_)
+        empty = np.zeros((0, classes), np.float32)
+        return self._over(x, empty, lambda part: self._logits(part)[:, :classes])
+
+    def _over(self, x, empty, function):
+        """What a function gives for the parts of x, joined; `empty` for no samples."""
         x = self._checked(x)
         self._require_learned()
-        rows = max(1, COPIED_AT_ONCE // (8 * math.prod(x.shape[1:])))
-        logits = [np.zeros((0, len(self.classes_)), np.float32)]
+        found, rows = [empty], self._rows()
         for start in range(0, x.shape[0], rows):
             with self._lock:
-                part = self._logits(validation.dense(x[start : start + rows]))
-                logits.append(part[:, : logits[0].shape[1]])
-        return np.concatenate(logits)
+                found.append(function(validation.dense(x[start : start + rows])))
+        return np.concatenate(found)
 
     def predict_proba(self, x):
         """Softmax of the logits over `classes_`: float64 ndarray of shape (N, C)."""
@@ -169,3 +176,15 @@ class Learner:
         validation.check_columns(validation.column_names(x), self.columns)
         standardized = self.settings.get("running_standardize", True)
         return validation.as_samples(x, self.input_shape, standardized, self.settings["missing"])
+
+    def _more_columns(self, features):
+        """The columns with those to add, None for nameless ones, and how many come."""
+        if self.input_shape is None or len(self.input_shape) != 1:
+            raise InputError("features can be added only to samples of shape (N, D)")
+        (inputs,) = self.input_shape
+        columns = validation.more_columns(self.columns or (None,) * inputs, features)
+        return columns, len(columns) - inputs
+
+    def _widen(self, columns):
+        self.input_shape = (len(columns),)
+        self.columns = columns if any(name is not None for name in columns) else None

@@ -132,6 +132,13 @@ class Standardizer:
             z[np.isnan(z)] = 0.0
         return np.minimum(np.maximum(z, -self.limit, out=z), self.limit, out=z)
 
+    def freeze(self):
+        """Give constant features the pooled deviation of the others: they may vary later."""
+        varies = np.isfinite(self.deviation)
+        pooled = np.sqrt(np.mean((self.deviation * self.unit)[varies] ** 2)) if varies.any() else 1
+        self.deviation = np.where(varies, self.deviation, pooled / self.unit)
+        self.scale = 1 / self.deviation
+
     def forget(self):
         """Let the samples so far count half."""
         self.count, self.squares = self.count / 2, self.squares / 2

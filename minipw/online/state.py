@@ -1,7 +1,6 @@
 """The state of an online classifier as arrays and facts; its settings; its network."""
 
 import math
-from datetime import date, datetime
 
 import numpy as np
 
@@ -11,6 +10,7 @@ from minipw.backend.cuda import device_module
 from minipw.network import diagnostics
 from minipw.network.architecture import CONVOLUTIONS, parse_mlp
 from minipw.online import growth
+from minipw.online.labels import decode_label, encode_label
 from minipw.online.standardize import FIRST
 
 NUMBERS = ("reserve", "loss", "steps", "samples", "age")
@@ -145,24 +145,3 @@ def _array(arrays, name, shape, dtype):
             f"{name} of shape {array.shape} does not fit the settings, which need {shape}"
         )
     return array
-
-
-def encode_label(label):
-    """A class label as JSON holds it, tuples as lists; InputError where it cannot."""
-    if type(label) is tuple:
-        return [encode_label(item) for item in label]
-    if isinstance(label, date):  # or a datetime
-        return {"time": label.isoformat()}
-    if label is None or type(label) in (str, int, float, bool):
-        return label
-    raise InputError(
-        f"label {label!r} of type {type(label).__name__} cannot be saved: use text, numbers, "
-        "True, False, times, None or tuples of these"
-    )
-
-
-def decode_label(value):
-    """The label that `encode_label` was given."""
-    if isinstance(value, dict):
-        return (datetime if "T" in value["time"] else date).fromisoformat(value["time"])
-    return tuple(decode_label(item) for item in value) if isinstance(value, list) else value

@@ -1,0 +1,113 @@
+"""Features of a stream's samples that the first of them fix: scales of inputs, then a map."""
+
+import math
+
+import numpy as np
+
+from minipw import InputError
+from minipw.backend.arrays import channels_first, to_device
+from minipw.backend.threads import share_large
+from minipw.network import feature_map as maps
+from minipw.online.standardize import Standardizer
+
+SIZES = {"random": 1000, "patches": 200}
+"""Features, or filters, unless given."""
+SMALLEST_IMAGE = 8
+"""Pixels on a side from which "auto" takes patches."""
+LIMIT, IMAGE_LIMIT = 3.0, 10.0
+"""Deviations from the mean at which a value is cut; all pixels of a channel share theirs."""
+
+
+class Features:
+    """Features z of samples; called with float64 ndarray (N, *shape), they are (N, H), float32.
+
+    Parameters
+    ----------
+    kind : {"auto", "random", "patches", "identity"}
+    size : int or None
+    shape : tuple of int
+        Of a sample: (D,), (height, width) or (height, width, channels).
+    missing : bool
+        NaN is an unknown value and stands for the mean.
+    xp : module, numpy or cupy
+
+    Raises
+    ------
+    InputError
+        Where no such map can be made of these samples, or it does not fit in memory.
+    """
+
+    def __init__(self, kind, size, shape, missing=False, xp=np):
+        if channels_first(shape):
+            raise InputError(f"images {shape}: channels come last, x.transpose(0, 2, 3, 1)")
+        self.image = (*shape, 1) if len(shape) == 2 else shape  # with its channels
+        if kind == "auto":
+            large = len(shape) > 1 and min(shape[:2]) >= SMALLEST_IMAGE
+            kind = "patches" if large else "random"
+        self.words = kind if kind == "identity" else f"{kind}-{size or SIZES[kind]}"
+        self.count, self.xp, self.map = maps.feature_count(self.words, self.image), xp, None
+        limit = LIMIT if len(shape) == 1 else IMAGE_LIMIT
+        self.standardizer = Standardizer(self.image[-1], limit, missing)
+
+    def require_memory(self, classes):
+        """Raise InputError where the sums, and solving them, do not fit in memory."""
+        maps.require_map_memory(self.words, self.image, max(10, classes))
+
+    @property
+    def width(self):
+        """Numbers of 4 bytes that a sample takes at most."""
+        return max(2 * math.prod(self.image), self.count)
+
+    def fix(self, x, seed):
+        """Fix scales and map by the first samples."""
+        self.standardizer.update(self._flat(x))
+        self.standardizer.freeze()
+        with share_large(math.inf):
+            self.map = maps.feature_map(self.words, self._inputs(x), np.random.default_rng(seed))
+
+    def widen(self, inputs, seed):
+        """Append inputs to random features; where they are the mean, nothing changes."""
+        if not self.words.startswith("random"):
+            raise InputError(f"{self.words} have the inputs they began with: use random features")
+        self.standardizer.add_features(inputs)
+        if self.map is not None:
+            self.standardizer.freeze()
+            rng = np.random.default_rng([seed, self.image[0]])
+            self.map = self.map.widened(inputs, rng)
+        self.image = (self.image[0] + inputs,)
+
+    def __call__(self, x):
+        with share_large(len(x) * self.count):
+            return self.map(self._inputs(x))
+
+    def state(self):
+        """Arrays and facts: what `restore` needs."""
+        facts = {"words": self.words, "fixed": self.map is not None}
+        if self.map is None:
+            return {}, facts
+        arrays, more = maps.map_state(self.map)
+        arrays["standardizer"] = self.standardizer.state()
+        return {f"map/{name}": array for name, array in arrays.items()}, facts | {"map": more}
+
+    def restore(self, arrays, facts):
+        """Go back to what `state` returned."""
+        self.words = facts["words"]
+        if facts["fixed"]:
+            own = {n.removeprefix("map/"): a for n, a in arrays.items() if n.startswith("map/")}
+            self.standardizer.restore(own.pop("standardizer"))
+            self.standardizer.freeze()
+            self.map = maps.map_from_state(self.words, own, facts["map"], self.xp)
+
+    def same(self, other):
+        """Whether two give the same features."""
+        (ours, facts), (theirs, more) = self.state(), other.state()
+        equal = facts == more and ours.keys() == theirs.keys()
+        return equal and all(np.array_equal(ours[name], theirs[name]) for name in ours)
+
+    def _flat(self, x):
+        return x.reshape(-1, self.image[-1])
+
+    def _inputs(self, x):
+        """Samples as the map sees them: standardized, float32, on the device."""
+        flat = self.standardizer.transform(self._flat(x)).astype(np.float32)
+        return to_device(self.xp, flat.reshape(len(x), *self.image))

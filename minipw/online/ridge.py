@@ -1,0 +1,357 @@
+"""A classifier whose order does not matter and that has nothing to tune: the closed form."""
+
+import math
+from collections import Counter
+
+import numpy as np
+
+from minipw import InputError, parameters
+from minipw.backend.arrays import to_device, to_host
+from minipw.backend.cuda import device_module
+from minipw.backend.threads import share_large
+from minipw.online import validation
+from minipw.online.features import Features
+from minipw.online.labels import decode_label, encode_label
+from minipw.online.learner import Learner
+from minipw.online.waiting import Waiting
+from minipw.ridge import Statistics, solve
+
+GROWTH = 1.25
+"""Where predictions come between calls, lam is found again, and features that are not fixed
+yet are made again, once there are so many times the samples they came from."""
+FOLLOWED = 16
+"""Calls of up to a 16th as many samples as features follow without solving again."""
+BYTES = 64 << 20
+"""Of inputs or features that a call holds at a time."""
+
+
+class StreamingRidgeClassifier(Learner):
+    """Ridge regression of the labels on fixed features, solved from sums; see `minipw.ridge`.
+
+    The first samples wait until they have fixed the features. From then on the order of the
+    stream and its cut into calls change nothing. Learners with the same features (`like`)
+    merge, and samples can be taken out again. There is no learning rate; lam follows from
+    the sums. Memory grows with the square of the features.
+
+    Parameters
+    ----------
+    features : {"auto", "random", "patches", "identity"}
+        auto: patches for images of 8 pixels a side or more, else random.
+    size : int or None
+        Random features (1,000), or filters of patches (200).
+    seed : int, at least 0
+    first : int, at least 1
+        Samples that wait: they give inputs their scale and patches their filters.
+    missing : bool
+        True: NaN is an unknown value and stands for the mean. False: NaN is refused.
+    classes : sequence of labels or None
+        Classes that are known to come.
+    like : StreamingRidgeClassifier or None
+        Another learner, whose features this one takes.
+    device : {"cpu", "cuda"}
+
+    Attributes
+    ----------
+    statistics : Statistics or None
+        None while the first samples wait.
+    lam : float, of the weights that predict now
+    classes_, counts, input_shape, columns : as in `Learner`
+    """
+
+    kind = "ridge"
+
+    def __init__(
+        self,
+        features="auto",
+        size=None,
+        seed=0,
+        first=1000,
+        missing=False,
+        classes=None,
+        like=None,
+        device="cpu",
+    ):
+        given = {"features": features, "size": size, "seed": seed, "first": first}
+        super().__init__(parameters.check(**given, missing=missing, device=device))
+        self._xp = device_module(self.settings["device"])
+        self.features = self.statistics = None
+        self._first, self._ahead = Waiting(), None  # and the learner that predicts then
+        self._solved, self._found_at, self._asked = None, 0.0, False
+        if like is not None:
+            self._take_features(like)
+        self.add_classes(() if classes is None else classes)
+
+    def add_classes(self, labels):
+        """Add outputs for classes that are known to come."""
+        with self._lock:
+            super().add_classes(labels)
+            if self._ahead is not None:
+                self._ahead.add_classes(self.classes_)
+
+    @property
+    def waiting(self):
+        """Samples that wait until they fix the features."""
+        return self._first.count
+
+    @property
+    def lam(self):
+        """lam of the weights that predict now."""
+        self._require_learned()
+        with self._lock:
+            return self._predictor()._solution().lam
+
+    def flush(self):
+        """Fix the features by the samples that wait, however few; returns self."""
+        with self._learning, self._lock:
+            if self.waiting:
+                self._fix_features()
+        return self
+
+    def merge(self, other):
+        """Learn what another learner has learned; returns self.
+
+        Both have the same features (`like`), unless the other's samples still wait.
+        """
+        if not isinstance(other, StreamingRidgeClassifier):
+            raise InputError(f"{type(other).__name__} does not merge with StreamingRidgeClassifier")
+        one, two = sorted((self, other), key=id)
+        with one._learning, two._learning, one._lock, two._lock:
+            if other.input_shape not in (None, self.input_shape) and self.input_shape is not None:
+                shapes = f"{self.input_shape} and {other.input_shape}"
+                raise InputError(f"learners of samples of shapes {shapes} do not merge")
+            validation.check_columns(other.columns, self.columns)
+            if other.statistics is not None:
+                self._add_sums(other)
+            else:
+                self.add_classes(other.classes_)
+                if self.input_shape is None and other.input_shape is not None:
+                    self._begin(other.input_shape)
+                for part in list(other._first.parts):
+                    self._take(*part)
+        return self
+
+    def forget(self, x, y, sample_weight=None):
+        """Take out samples that were learned, as if they had never come; returns self.
+
+        The features stay, also where these samples are among those that fixed them.
+        """
+        with self._learning:
+            parts = list(self._parts(x, y, sample_weight))
+            taken = Counter(label for _, labels, _ in parts for label in labels)
+            for label, count in taken.items():
+                learned = self.counts[self._index[label]] if label in self._index else 0
+                if count > learned:
+                    raise InputError(f"{count} of {label!r} to forget: {learned} were learned")
+            with self._lock:
+                for x, labels, weights in parts:
+                    if self.statistics is None:
+                        self._first.take_out(x, labels, weights)
+                    else:
+                        z, numbers, factors = self._of_device(x, labels, weights)
+                        self.statistics.subtract(z, numbers, factors)
+                    self._count(labels, -1)
+                self._solved = self._ahead = None
+        return self
+
+    def decay(self, factor):
+        """Let all that was learned count `factor` times as much, in (0, 1]; returns self."""
+        with self._learning, self._lock:
+            Statistics.empty(1, 1).decay(factor)  # refuses another factor
+            self._first.decay(factor)
+            if self.statistics is not None:
+                self.statistics.decay(factor)
+            self._solved = self._ahead = None
+        return self
+
+    def novelty(self, x):
+        """How unlike all that was learned: ndarray of shape (N,), 1 on average for that itself.
+
+        The squared distance from the mean in units of the spread in that direction, as far
+        as lam lets it count.
+        """
+
+        def of_part(x):
+            predictor = self._predictor()
+            return predictor._solution().novelty(predictor.features(x))
+
+        return self._over(x, np.zeros(0), of_part)
+
+    def add_features(self, features):
+        """Append features, by their number or names, to samples of shape (N, D).
+
+        In earlier samples they count as the mean. Only random features take more inputs.
+        """
+        with self._learning, self._lock:
+            columns, count = self._more_columns(features)
+            self.features.widen(count, self.settings["seed"])
+            self._first.widen(count, np.nan if self.settings["missing"] else 0.0)
+            self._widen(columns)
+            self._ahead = None
+
+    # what `Learner` asks for
+
+    def _announce(self, count):
+        if self.statistics is not None:
+            self.statistics.add_classes(count)
+        if self._solved is not None:
+            self._solved.refresh(self.statistics)
+
+    def _begin(self, shape, centred=True):
+        """Fix the shape of a sample, or raise InputError where no features can have it."""
+        kind, size, missing = (self.settings[name] for name in ("features", "size", "missing"))
+        features = Features(kind, size, shape, missing, self._xp)
+        features.require_memory(len(self.classes_))
+        self.features, self.input_shape = features, shape
+
+    def _rows(self):
+        return max(1, BYTES // (4 * self.features.width))
+
+    def _require_learned(self):
+        if not any(self.counts):
+            raise InputError("nothing is learned yet: call partial_fit first")
+
+    def _take(self, x, labels, weights):
+        """Learn samples; the first wait until they fix the features."""
+        with self._lock:
+            self.add_classes(label for label in labels if label not in self._index)
+            if self.statistics is None:
+                room = self.settings["first"] - self.waiting
+                part = x[:room], labels[:room], weights[:room]
+                self._first.add(*part)
+                self._count(part[1])
+                if self.waiting == self.settings["first"]:
+                    self._fix_features()
+                elif self._ahead is not None:
+                    self._ahead._take(*part)
+                x, labels, weights = x[room:], labels[room:], weights[room:]
+            if labels:
+                self._learn(x, labels, weights)
+                self._count(labels)
+
+    def _logits(self, x):
+        predictor = self._predictor()
+        return to_host(predictor._solution().scores(predictor.features(x)))
+
+    def _count(self, labels, sign=1):
+        for label in labels:
+            self.counts[self._index[label]] += sign
+
+    # learning and predicting
+
+    def _of_device(self, x, labels, weights):
+        """Features (N, H), numbers of the classes and weights, on the device."""
+        numbers = np.array([self._index[label] for label in labels])
+        return self.features(x), *(to_device(self._xp, a) for a in (numbers, weights))
+
+    def _learn(self, x, labels, weights):
+        """Add samples to the sums; few of them, where somebody predicts, to the weights, too."""
+        solved, self._solved = self._solved, None  # also where learning fails
+        z, numbers, factors = self._of_device(x, labels, weights)
+        few = solved is not None and len(z) * FOLLOWED <= z.shape[1]
+        if few and self._asked and self.statistics.samples() < GROWTH * self._found_at:
+            for n, row in enumerate(to_host(z).astype(np.float64)):
+                solved.update(self.statistics, row, int(numbers[n]), weights[n])
+                self.statistics.add(z[n : n + 1], numbers[n : n + 1], factors[n : n + 1])
+            solved.refresh(self.statistics)
+            self._solved = solved
+        else:
+            with share_large(z.size):
+                self.statistics.add(z, numbers, factors)
+        self._asked = False
+
+    def _solution(self):
+        """The weights of all samples so far."""
+        if self._solved is None:
+            self._solved = solve(self.statistics)
+            self._found_at = self.statistics.samples()
+        self._asked = True
+        return self._solved
+
+    def _predictor(self):
+        """This learner, or while the first samples wait one that fewer of them have fixed."""
+        if self.statistics is not None:
+            return self
+        count = int(GROWTH ** int(math.log(self.waiting, GROWTH) + 1e-9))
+        if self._ahead is None or self._ahead.settings["first"] != count:
+            settings = self.settings | {"first": count, "classes": self.classes_}
+            self._ahead = StreamingRidgeClassifier(**settings)
+            self._ahead._begin(self.input_shape)
+            self._ahead._take(*self._first.joined())
+        return self._ahead
+
+    # the features, and what others have learned on them
+
+    def _fix_features(self):
+        first, self._first, self._ahead = self._first.joined(), Waiting(), None
+        self.features.fix(first[0], self.settings["seed"])
+        self.statistics = Statistics.empty(self.features.count, len(self.classes_), self._xp)
+        self._learn(*first)
+
+    def _take_features(self, like):
+        if like.statistics is None:
+            raise InputError(
+                f"`like` has no features yet, {like.waiting} of its {like.settings['first']} first "
+                "samples came: call its flush, or learn more"
+            )
+        if (self.settings["features"], self.settings["size"]) != ("auto", None):
+            raise InputError("features and size are those of `like`: leave them out")
+        self.settings = like.settings | {"device": self.settings["device"]}
+        self._begin(like.input_shape)
+        self.columns = like.columns
+        self.features.restore(*like.features.state())
+        self.statistics = Statistics.empty(self.features.count, 0, self._xp)
+
+    def _add_sums(self, other):
+        if self.statistics is None:
+            raise InputError("this learner has no features yet: make it with `like` the other")
+        if not self.features.same(other.features):
+            raise InputError("learners of other features do not merge: make one with `like`")
+        self.add_classes(other.classes_)
+        place, xp = [self._index[label] for label in other.classes_], self._xp
+        counts, M = xp.zeros_like(self.statistics.counts), xp.zeros_like(self.statistics.M)
+        theirs = other.statistics
+        counts[place], M[:, place] = (to_device(xp, to_host(a)) for a in (theirs.counts, theirs.M))
+        G = to_device(xp, to_host(theirs.G))
+        self.statistics.merge(Statistics(counts, G, M, theirs.squares))
+        for n, count in zip(place, list(other.counts), strict=True):
+            self.counts[n] += count
+        self._solved = None
+
+    # files
+
+    def _state(self):
+        arrays, waiting = self._first.state()
+        facts = {"settings": self.settings, "counts": self.counts, "waiting": waiting}
+        facts["classes"] = [encode_label(label) for label in self.classes_]
+        facts |= {"input_shape": self.input_shape, "columns": self.columns}
+        if self.features is not None:
+            more, facts["features"] = self.features.state()
+            arrays |= more
+        if self.statistics is not None:
+            sums = vars(self.statistics)
+            facts["squares"] = sums["squares"]
+            arrays |= {name: to_host(sums[name]) for name in ("counts", "G", "M")}
+            if self._solved is not None:  # whose lam may be that of fewer samples
+                facts["lam"], facts["found_at"] = self._solved.lam, self._found_at
+        return arrays, facts
+
+    @classmethod
+    def _restore(cls, arrays, facts):
+        learner = cls(**facts["settings"], classes=map(decode_label, facts["classes"]))
+        learner.counts, learner.columns = list(facts["counts"]), decode_label(facts["columns"])
+        if facts["input_shape"] is None:
+            return learner
+        learner._begin(tuple(facts["input_shape"]))
+        learner.features.restore(arrays, facts["features"])
+        learner._first.restore(arrays, facts["waiting"])
+        if "G" in arrays:
+            features, classes = learner.features.count, len(learner.classes_)
+            shapes = {"counts": (classes,), "G": (features,) * 2, "M": (features, classes)}
+            if any(arrays[name].shape != shape for name, shape in shapes.items()):
+                raise InputError("the sums do not fit the settings")
+            sums = (to_device(learner._xp, arrays[name]) for name in shapes)
+            learner.statistics = Statistics(*sums, facts["squares"])
+            if "lam" in facts:
+                learner._solved = solve(learner.statistics, facts["lam"])
+                learner._found_at = facts["found_at"]
+        return learner
