@@ -71,6 +71,20 @@ def _words(about, *choices):
     return Parameter(str, about, choices)
 
 
+CLOSED_FORM = ("ridge", "lda", "ncm")
+"""Heads on fixed features, solved from sums; the others are of networks that are trained."""
+WITHOUT_NETWORK = {
+    "rule": "sgd",
+    "learning_rate": 1.0,
+    "density": None,
+    "importance_lambda": 0.0,
+    "batch_size": 1,
+    "epochs": 1,
+    "pair_weights": None,
+}
+"""Settings of a head of `CLOSED_FORM` that do nothing, as do `VARIANTS`."""
+VARIANTS = ("pairs", "kwta_threshold", "smas_norm", "class_mask", "gelu")
+
 PARAMETERS = {
     # what is learned
     "experiment": _words(
@@ -94,11 +108,16 @@ PARAMETERS = {
         high=1,
     ),
     # the network
-    "head": _words("pairwise unless given", "pairwise", "fc"),
+    "head": _words(
+        "pairwise unless given; without a network, on fixed features: ridge regression, "
+        "discriminant analysis, nearest class mean",
+        *("pairwise", "fc", *CLOSED_FORM),
+    ),
     "backbone": Parameter(
         str,
         "mlp-WIDTH-DEPTH, cnn-s or cnn-m (mlp-700-1 for pairwise, mlp-1000-1 for fc: "
-        "equally many parameters)",
+        "equally many parameters); of ridge, lda, ncm: patches-FILTERS, random-FEATURES, identity "
+        "(patches-400 of images, else random-1000)",
     ),
     "pair_weights": _whole(1, "weights of the pairwise head", optional=True),
     "pair_weights_per_class": _whole(

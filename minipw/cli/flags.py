@@ -5,7 +5,7 @@ import sys
 
 from minipw import InputError, __version__
 from minipw.paper.released import PROTOCOLS
-from minipw.parameters import PARAMETERS
+from minipw.parameters import CLOSED_FORM, PARAMETERS, VARIANTS, WITHOUT_NETWORK
 
 DESCRIPTION = """\
 Continual learning with the pairwise layer. A classifier sees a stream once, task
@@ -267,6 +267,10 @@ def check_learner(given, head, rule):
     given : container of str
         Names of the parameters that are given.
     """
+    if head in CLOSED_FORM:
+        unused = (*WITHOUT_NETWORK, *VARIANTS)
+        refuse_unused((name, False, "--head pairwise or fc") for name in unused if name in given)
+        return
     needs = {
         "pair_weights": (head == "pairwise", "--head pairwise"),
         "pairs": (head == "pairwise", "--head pairwise"),

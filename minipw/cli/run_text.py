@@ -2,6 +2,8 @@
 
 from minipw.experiments.tables import RULE_NAMES
 from minipw.network.diagnostics import unused_lines
+from minipw.parameters import CLOSED_FORM
+from minipw.training.closed_form_run import FIRST
 from minipw.training.metrics import mean_and_interval
 
 DATASET_NAMES = {"mnist": "MNIST", "fashion-mnist": "Fashion-MNIST", "cifar-10": "CIFAR-10"}
@@ -13,11 +15,11 @@ def title(settings, dataset_name):
     """One line that names a run."""
     mode = "multi-head" if settings.multi_head else "single-head"
     experiment = {"split": "Split", "permuted": "Permuted", "iid": "IID"}[settings.experiment]
-    rule = RULE_NAMES[settings.rule]
+    rule = "" if settings.head in CLOSED_FORM else f", {RULE_NAMES[settings.rule]}"
     name = DATASET_NAMES.get(dataset_name, dataset_name)
     if settings.blur:
         mode += f", blurred over {settings.blur:g} of a task"
-    return f"{experiment} {name}, {mode}: {settings.backbone}, {settings.head} head, {rule}"
+    return f"{experiment} {name}, {mode}: {settings.backbone}, {settings.head} head{rule}"
 
 
 def settings_text(state, source, dataset_name):
@@ -25,12 +27,15 @@ def settings_text(state, source, dataset_name):
 
     Parameters
     ----------
-    state : Run
+    state : Run or ClosedFormRun
     source : str
         The row of the released settings that unset flags came from.
     dataset_name : str
     """
-    settings, network = state.settings, state.network
+    settings = state.settings
+    if settings.head in CLOSED_FORM:
+        return closed_form_text(state, source, dataset_name)
+    network = state.network
     units = network.architecture.units
     head = network.parameters["head"].size
     kwta = "none"
@@ -63,6 +68,23 @@ def settings_text(state, source, dataset_name):
     return "\n".join(lines)
 
 
+def closed_form_text(state, source, dataset_name):
+    """`settings_text` without a network."""
+    tasks, classes, chosen = len(state.tasks), state.dataset.classes, state.map_words
+    about = {"patches": f" ({chosen.patch} by {chosen.patch} pixels, grid {chosen.grid})"}
+    sums = state.features * (classes + state.features * (state.settings.head != "ncm"))
+    lines = [
+        title(state.settings, dataset_name),
+        f"  settings    {source}",
+        f"  features    {state.features:,} of {state.settings.backbone}"
+        f"{about.get(chosen.kind, '')}, made from the first {FIRST:,} samples",
+        f"  training    one pass, {sum(task.train.size for task in state.tasks):,} samples, "
+        f"{tasks} task{'s' * (tasks > 1)}",
+        f"  parameters  {state.features * classes:,}; sums of {8 * sums / 2**20:,.1f} MiB",
+    ]
+    return "\n".join(lines)
+
+
 def result_text(record, beside=""):
     """Accuracies of one run.
 
@@ -84,11 +106,17 @@ def result_text(record, beside=""):
             f"backward transfer {record['backward_transfer']:.2f}, "
             f"forward transfer {record['forward_transfer']:.2f} points"
         )
-    rate = record["steps"] / record["seconds"]
-    lines.append(
-        f"online (test-then-train) {record['online_accuracy']:.2f} %, {record['steps']:,} steps "
-        f"in {record['seconds']:.1f} s with all tests ({rate:.0f} steps/s)"
-    )
+    seconds = f"in {record['seconds']:.1f} s with all tests"
+    if record["online_accuracy"] is not None:
+        rate = record["steps"] / record["seconds"]
+        lines.append(
+            f"online (test-then-train) {record['online_accuracy']:.2f} %, {record['steps']:,} "
+            f"steps {seconds} ({rate:.0f} steps/s)"
+        )
+    else:
+        lines.append(f"solved {len(record['tasks'])} times, {seconds}")
+    if "lambda" in record:
+        lines[-1] += f"; lambda {record['lambda']:.3g}, {record['freedom']:,.0f} degrees of freedom"
     lines += [f"note: {line}" for line in unused_lines(record.get("unused_units"))]
     if record["note"]:
         lines.append(f"note: {record['note']}")

@@ -17,9 +17,10 @@ from minipw.datasets import user_files
 from minipw.experiments import figures
 from minipw.experiments.store import Store, run_key
 from minipw.paper.released import PROTOCOLS, printed_accuracy, released_settings
+from minipw.parameters import CLOSED_FORM, VARIANTS, WITHOUT_NETWORK
 from minipw.progress import progress_bar
 from minipw.training.checkpoint import Checkpointer, Stopped, StopRequest, path_for
-from minipw.training.run import Run
+from minipw.training.run import begin
 from minipw.training.run import train as train_run
 from minipw.training.settings import Settings, read_settings, resolve
 
@@ -34,7 +35,7 @@ def train(args):
         raise InputError("blurred streams run on the CPU alone: leave out blur or --device cuda")
     say = speaker(args)
     beside = paper_number(settings)
-    state, records = Run(settings, args.seed, dataset, device_module(args.device)), []
+    state, records = begin(settings, args.seed, dataset, device_module(args.device)), []
     say(run_text.settings_text(state, source, dataset.name))
     with open_store(args, settings) as store, StopRequest() as stop:
         seeds = range(args.seed, args.seed + runs)
@@ -100,6 +101,8 @@ def chosen_settings(args):
         "blur": (experiment in ("split", "permuted"), "--exp split or permuted"),
         "class_mask": (multi_head, "--multi-head"),
     }
+    if args.protocol and head in CLOSED_FORM:
+        raise InputError("--protocol has no effect without --head pairwise or fc: leave it out")
     refuse_unused((name, *need) for name, need in needs.items() if flags.get(name))
     check_learner(flags, head, rule)
     name = given.pop("dataset", None)
@@ -124,6 +127,10 @@ def settings_of_file(args, flags):
     other = any(both.get(name) != values.get(name, both.get(name)) for name in ("backbone", "head"))
     if other or both.get("head") == "fc":
         values.pop("pair_weights", None)  # they are another network's
+    if both.get("head") in CLOSED_FORM:
+        values = {k: v for k, v in values.items() if k not in (*WITHOUT_NETWORK, *VARIANTS)}
+        if values.get("head") != both["head"]:
+            values.pop("backbone", None)
     if not user_files.is_table(both.get("dataset", "")):
         values.pop("label", None)  # it belongs to the file's own data set
     if both.get("experiment") != "split":
@@ -146,7 +153,9 @@ def one_by_one(args, state, seeds, dataset, store, stop, say):
             with progress_bar(steps, " steps", args.quiet) as bar:
                 record = train_run(settings, seed, dataset, bar, checkpointer, ready)
         except Stopped as stopped:
-            raise Stopped(f"{stopped}{checkpointer.advice}") from None
+            again = "; the same command begins this run again"
+            advice = again if settings.head in CLOSED_FORM else checkpointer.advice
+            raise Stopped(f"{stopped}{advice}") from None
         if store:
             store.append(record)
         yield record

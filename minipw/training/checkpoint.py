@@ -113,7 +113,7 @@ class Checkpointer:
         """Save the run if it is time to; raise `Stopped` if that was asked for."""
         stopping = self.stop()
         due = time.monotonic() - self.saved_at > self.interval
-        if self.path is not None and (stopping or due):
+        if self.path is not None and run.resumable and (stopping or due):
             arrays, facts = run.state()
             save(self.path, arrays, {"key": self.key, "seconds": seconds, "run": facts})
             self.saved_at = time.monotonic()

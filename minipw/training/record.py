@@ -7,9 +7,7 @@ import numpy as np
 import scipy
 
 from minipw import __version__
-from minipw.backend.arrays import array_module
 from minipw.backend.cuda import device_facts, device_versions
-from minipw.network.diagnostics import unused_units
 from minipw.parameters import PARAMETERS, Parameter
 from minipw.training import metrics
 from minipw.training.settings import DEFAULTS, Settings
@@ -46,7 +44,9 @@ FIELDS = {
     "forgetting": POINTS,
     "backward_transfer": POINTS,
     "forward_transfer": POINTS,
-    "online_accuracy": PER_CENT,
+    "online_accuracy": replace(PER_CENT, optional=True),
+    "lambda": Parameter(float, low=0),
+    "freedom": Parameter(float, low=0),
     "unused_units": {"units": COUNT, "unread": COUNT, "never_won": replace(COUNT, optional=True)},
     "steps": AT_LEAST_ONE,
     "seconds": Parameter(float, low=0, open=True),
@@ -54,6 +54,7 @@ FIELDS = {
 }
 """The format: what each field holds. A list has any number of its one kind, a tuple these."""
 OPTIONAL = {"results", "digest", "gpu", "runs_together", "warning", "curve", "unused_units", "cupy"}
+OPTIONAL |= {"lambda", "freedom"}
 """Fields that only some records have, or that older ones lack."""
 
 
@@ -99,14 +100,13 @@ def result(run, seconds, runs_together=None):
 
     Parameters
     ----------
-    run : Run
+    run : Run or ClosedFormRun
     seconds : float
         What the run took; for runs trained together, their time divided by their number.
     runs_together : int or None
         R, for runs trained together.
     """
     a = np.array(run.matrix)
-    xp = array_module(run.network.parameters["head"])
     return {
         "format": RECORD_FORMAT,
         "results": RESULTS,
@@ -115,21 +115,19 @@ def result(run, seconds, runs_together=None):
         "dataset": run.dataset.name,
         "digest": run.dataset.digest,
         "note": run.dataset.note,
-        **device_facts(xp),
+        **device_facts(run.xp),
         **({} if runs_together is None else {"runs_together": runs_together}),
         **({"warning": run.warning} if run.warning else {}),
-        "parameters": run.network.parameter_count,
+        **run.results(),
         "accuracy": metrics.overall_accuracy(a, [task.test.size for task in run.tasks]),
         "average_accuracy": metrics.average_accuracy(a),
         "tasks": [task.name for task in run.tasks],
         "task_accuracy": run.matrix[-1],
         "accuracy_matrix": run.matrix,
-        "curve": run.curve,
+        "curve": list(run.curve),
         "forgetting": metrics.forgetting(a),
         "backward_transfer": metrics.backward_transfer(a),
         "forward_transfer": metrics.forward_transfer(a),
-        "online_accuracy": metrics.online_accuracy(run.correct, run.seen),
-        "unused_units": unused_units(run.network, run.importance, run.rule),
         "steps": run.steps,
         "seconds": seconds,
         "versions": {
@@ -137,6 +135,6 @@ def result(run, seconds, runs_together=None):
             "python": platform.python_version(),
             "numpy": np.__version__,
             "scipy": scipy.__version__,
-            **device_versions(xp),
+            **device_versions(run.xp),
         },
     }

@@ -10,10 +10,18 @@ import numpy as np
 from minipw import InputError
 from minipw.backend.arrays import array_module, to_device
 from minipw.network.cost import require_host_memory
-from minipw.network.diagnostics import divergence, frozen_parameter, nonfinite_parameter
+from minipw.network.diagnostics import (
+    divergence,
+    frozen_parameter,
+    nonfinite_parameter,
+    unused_units,
+)
 from minipw.network.network import Network
 from minipw.nn.loss import mask_logits, require_labels
+from minipw.parameters import CLOSED_FORM
 from minipw.rules import update, zero_importance
+from minipw.training.closed_form_run import ClosedFormRun
+from minipw.training.metrics import online_accuracy
 from minipw.training.record import result
 from minipw.training.streams import seed_generators, tasks_for
 
@@ -56,6 +64,8 @@ class Run:
     InputError
         When the settings do not fit the data or the memory.
     """
+
+    resumable = True
 
     def __init__(self, settings, seed, dataset, xp=np):
         if settings.held_out:
@@ -208,6 +218,19 @@ class Run:
             correct = correct + (predicted == data.y_test[rows]).sum()
         return 100 * int(correct) / test.size
 
+    @property
+    def xp(self):
+        """The module that the network lives on."""
+        return array_module(self.network.parameters["head"])
+
+    def results(self):
+        """What the record says of the learner."""
+        return {
+            "parameters": self.network.parameter_count,
+            "online_accuracy": online_accuracy(self.correct, self.seen),
+            "unused_units": unused_units(self.network, self.importance, self.rule),
+        }
+
     def state(self):
         """What a checkpoint holds, all that the seed does not say: arrays and facts by name."""
         arrays = {f"parameter/{name}": w for name, w in self.network.parameters.items()}
@@ -225,6 +248,15 @@ class Run:
             self.samples.bit_generator.state = self.samples_state
 
 
+def begin(settings, seed, dataset, xp=np):
+    """A run before its first step: a `Run`, or a `ClosedFormRun` for a head without a network."""
+    if settings.head in CLOSED_FORM:
+        if xp is not np:
+            raise InputError(f"head {settings.head} runs on the CPU alone: leave out --device cuda")
+        return ClosedFormRun(settings, seed, dataset)
+    return Run(settings, seed, dataset, xp)
+
+
 def train(settings, seed, dataset, progress=None, checkpointer=None, run=None):
     """Train on a stream and measure.
 
@@ -235,7 +267,7 @@ def train(settings, seed, dataset, progress=None, checkpointer=None, run=None):
         Its count follows the steps; its description names the task.
     checkpointer : Checkpointer or None
         Saves the run now and then, and resumes it where it stopped.
-    run : Run or None
+    run : Run, ClosedFormRun or None
         The run before its first step, if the caller has it.
 
     Returns
@@ -244,7 +276,7 @@ def train(settings, seed, dataset, progress=None, checkpointer=None, run=None):
         The record of the run (`record.result`).
     """
     began = time.perf_counter()
-    run = run or Run(settings, seed, dataset)
+    run = run or begin(settings, seed, dataset)
     earlier = checkpointer.resume(run) if checkpointer is not None else 0.0
 
     def after_step(run):

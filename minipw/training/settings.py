@@ -7,6 +7,7 @@ from pathlib import Path
 from minipw import InputError, parameters
 from minipw.network.architecture import Architecture
 from minipw.paper.released import PROTOCOLS, released_settings
+from minipw.parameters import CLOSED_FORM, VARIANTS, WITHOUT_NETWORK
 from minipw.rules import Rule
 
 
@@ -26,6 +27,8 @@ class Settings:
     pairs, kwta_threshold, gelu : as in `Architecture`
     smas_norm : as in `Rule`
     class_mask : {"zero", "exclude"}, `masking` of the loss
+        These, from `rule` on, are of networks: a head of `CLOSED_FORM` has `WITHOUT_NETWORK`,
+        and its backbone is a feature map.
     evaluate_every : int
         Steps between two points of the learning curve; 0 draws none.
     held_out : float in [0, 1)
@@ -104,12 +107,14 @@ def decisive(settings):
     settings = parameters.check(**{**DEFAULTS, **settings})
     split, permuted = (settings["experiment"] == name for name in ("split", "permuted"))
     pairwise, rule = settings["head"] == "pairwise", settings["rule"]
-    used = {
+    trained = settings["head"] not in CLOSED_FORM
+    used = dict.fromkeys((*WITHOUT_NETWORK, *VARIANTS, "evaluate_every"), trained)
+    used |= {
         "dataset": False,  # `Dataset.identity` says what the data are
         "label": False,
         "classes_per_task": split,
         "tasks": permuted,
-        "class_mask": settings["multi_head"],
+        "class_mask": trained and settings["multi_head"],
         "pair_weights": pairwise,
         "pairs": pairwise,
         "kwta_threshold": settings["density"] is not None,
@@ -135,7 +140,8 @@ def resolve(
     ----------
     dataset : Dataset
     experiment, multi_head, backbone, head, rule : as in `Settings`
-        No backbone means the one with 0.8M parameters for that head.
+        No backbone means the one with 0.8M parameters for that head, or patches of images
+        and else random features for one of `CLOSED_FORM`.
     protocol : key of `PROTOCOLS`
     given : dict of str
         Settings that win over the released ones and the protocol.
@@ -147,17 +153,21 @@ def resolve(
         Where the others came from, for the reader.
     """
     given = given or {}
+    known = {"experiment": experiment, "dataset": dataset.name, "multi_head": multi_head}
+    if head in CLOSED_FORM:
+        image = len(dataset.shape) == 3 and min(dataset.shape[:2]) >= SMALLEST_IMAGE
+        default = "patches-400" if image and experiment != "permuted" else "random-1000"
+        known |= {"backbone": backbone or default, "head": head, **WITHOUT_NETWORK}
+        return Settings(**known, **given), "nothing to tune"
     backbone = backbone or ("mlp-700-1" if head == "pairwise" else "mlp-1000-1")
     defaults, nearest = released_settings(
         experiment, dataset.name, multi_head, backbone, head, rule
     )
     settings = Settings(
-        experiment=experiment,
-        dataset=dataset.name,
+        **known,
         backbone=backbone,
         head=head,
         rule=rule,
-        multi_head=multi_head,
         **{**defaults, **PROTOCOLS[protocol], **given},
     )
     source = f"nearest released: {nearest}" if nearest else "released with the paper"
@@ -182,6 +192,8 @@ def resolve(
     return settings, source
 
 
+SMALLEST_IMAGE = 8
+"""Pixels on a side from which a closed form takes patches unless told otherwise."""
 NOT_IN_FILES = ("held_out", "evaluate_every")
 """Settings that no flag sets."""
 

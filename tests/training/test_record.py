@@ -34,6 +34,7 @@ def test_a_field_of_another_type_or_range_is_named(name, value):
         "backward_transfer": (None, -1),
         "forward_transfer": (None, -1),
         "curve": ([],),
+        "online_accuracy": (None,),
     }
     text = {"dataset", "digest", "note", "gpu", "warning"}
     reason = fault({**stored(0), name: value})
