@@ -44,6 +44,8 @@ class StreamingRidgeClassifier(Learner):
         Samples that wait: they give inputs their scale and patches their filters.
     missing : bool
         True: NaN is an unknown value and stands for the mean. False: NaN is refused.
+    class_weight : {None, "balanced"}
+        "balanced": predictions hold all classes for equally frequent, so rare ones are found.
     classes : sequence of labels or None
         Classes that are known to come.
     like : StreamingRidgeClassifier or None
@@ -67,12 +69,14 @@ class StreamingRidgeClassifier(Learner):
         seed=0,
         first=1000,
         missing=False,
+        class_weight=None,
         classes=None,
         like=None,
         device="cpu",
     ):
         given = {"features": features, "size": size, "seed": seed, "first": first}
-        super().__init__(parameters.check(**given, missing=missing, device=device))
+        given |= {"missing": missing, "class_weight": class_weight, "device": device}
+        super().__init__(parameters.check(**given))
         self._xp = device_module(self.settings["device"])
         self.features = self.statistics = None
         self._first, self._ahead = Waiting(), None  # and the learner that predicts then
@@ -230,7 +234,11 @@ class StreamingRidgeClassifier(Learner):
 
     def _logits(self, x):
         predictor = self._predictor()
-        return to_host(predictor._solution().scores(predictor.features(x)))
+        scores = to_host(predictor._solution().scores(predictor.features(x)))
+        if self.settings["class_weight"] is None:
+            return scores
+        counts = to_host(predictor.statistics.counts)  # the log priors go
+        return scores - np.log(np.where(counts > 0, counts, 1) / counts.sum())
 
     def _count(self, labels, sign=1):
         for label in labels:
