@@ -1,6 +1,7 @@
 """Feature maps that never change: a random layer under k-WTA, and the identity."""
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 from minipw import InputError
@@ -25,17 +26,22 @@ class RandomFeatures:
     shift: Any = 0.0
     scale: Any = 1.0
 
+    @cached_property
+    def _double(self):
+        return self.R.astype("float64")
+
     def __call__(self, x):
-        """Features of shape (B, H), float32."""
+        """Features of shape (B, H), of x's type: float64 ones depend on no other sample."""
         x, (inputs, features) = x.reshape(len(x), -1), self.R.shape
+        R = self._double if x.dtype == "float64" else self.R
         if x.shape[1] != inputs:
             raise InputError(f"samples of {x.shape[1]} numbers: the map was made for {inputs}")
-        z = array_module(x).empty((len(x), features), "float32")
+        z = array_module(x).empty((len(x), features), R.dtype)
         rows = max(1, BLOCK // features)  # what stays in the cache
 
         def fill(start):
             part = slice(start, start + rows)
-            inner = x[part].astype("float32") @ self.R + self.b
+            inner = x[part].astype(R.dtype, copy=False) @ R + self.b
             z[part] = (kwta_forward(inner, self.winners)[0] - self.shift) * self.scale
 
         THREADS.map(fill, range(0, len(x), rows))
@@ -59,7 +65,7 @@ def random_features(first, features, rng, density=0.3):
         for shape in ((inputs, features), features)
     )
     plain = RandomFeatures(R, b, max(1, int(density * features + 1e-9)))
-    shift, scale = unit_scale(plain(first))
+    shift, scale = unit_scale(plain(first.astype("float32")))
     return replace(plain, shift=shift, scale=scale)
 
 

@@ -14,12 +14,14 @@ SIZES = {"random": 1000, "patches": 200}
 """Features, or filters, unless given."""
 SMALLEST_IMAGE = 8
 """Pixels on a side from which "auto" takes patches."""
+EXACT = 2048
+"""Features up to which learning takes float64: the cut of a stream leaves no trace in the sums."""
 LIMIT, IMAGE_LIMIT = 3.0, 10.0
 """Deviations from the mean at which a value is cut; all pixels of a channel share theirs."""
 
 
 class Features:
-    """Features z of samples; called with float64 ndarray (N, *shape), they are (N, H), float32.
+    """Features z of samples; called with float64 ndarray (N, *shape), they are (N, H).
 
     Parameters
     ----------
@@ -76,9 +78,10 @@ class Features:
             self.map = self.map.widened(inputs, rng)
         self.image = (self.image[0] + inputs,)
 
-    def __call__(self, x):
+    def __call__(self, x, learning=False):
+        exact = learning and self.count <= EXACT and not self.words.startswith("patches")
         with share_large(len(x) * self.count):
-            return self.map(self._inputs(x))
+            return self.map(self._inputs(x, np.float64 if exact else np.float32))
 
     def state(self):
         """Arrays and facts: what `restore` needs."""
@@ -107,7 +110,7 @@ class Features:
     def _flat(self, x):
         return x.reshape(-1, self.image[-1])
 
-    def _inputs(self, x):
-        """Samples as the map sees them: standardized, float32, on the device."""
-        flat = self.standardizer.transform(self._flat(x)).astype(np.float32)
+    def _inputs(self, x, kind=np.float32):
+        """Samples as the map sees them: standardized, on the device."""
+        flat = self.standardizer.transform(self._flat(x)).astype(kind)
         return to_device(self.xp, flat.reshape(len(x), *self.image))

@@ -249,7 +249,7 @@ class StreamingRidgeClassifier(Learner):
     def _of_device(self, x, labels, weights):
         """Features (N, H), numbers of the classes and weights, on the device."""
         numbers = np.array([self._index[label] for label in labels])
-        return self.features(x), *(to_device(self._xp, a) for a in (numbers, weights))
+        return self.features(x, learning=True), *(to_device(self._xp, a) for a in (numbers, weights))
 
     def _learn(self, x, labels, weights):
         """Add samples to the sums; few of them, where somebody predicts, to the weights, too."""

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from learner_streams import SMALL, assert_same, stream
-from scipy import sparse
+from learner_streams import BAD, SMALL, assert_same, stream
 
 from minipw import InputError
 from minipw.backend import memory
@@ -36,33 +35,6 @@ def test_three_thousand_calls_take_no_more_memory():
     assert learner.samples == 3300
     assert blocks_after - blocks < 1000  # one object kept a call would be 3,000
     assert size_after - size < 2 << 20  # 700 bytes kept a call
-
-
-BAD = {
-    r"X\[0, 1\] is 'a', not a number: encode": (np.array([[1, "a"]], object), [0]),
-    "X has type complex128": ([[1j]], [0]),
-    r"X\[1, 0\] is 'red', not a number: encode": ([[1, 2], ["red", 3]], [0, 1]),
-    r"X\[0, 0\] is np.str_\('a'\), not a number": (np.array([["a"]]), [0]),
-    "different lengths: give every sample": ([[1], [2, 3]], [0, 1]),
-    r"X of type generator is not an array: use list\(X\)": ((row for row in [[1.0]]), [0]),
-    r"y has shape \(1, 1\): one label a sample is y\.ravel": ([[1.0]], np.array([[0]])),
-    r"one sample x is x\[None\]": ([1.0, 2.0], [0, 1]),
-    r"X\[1, 0\] is nan": ([[1.0], [np.nan]], [0, 1]),
-    r"X\[0, 1\] is -inf": ([[1.0, -np.inf]], [0]),
-    "magnitude is above": ([[1e200]], [0]),
-    "not hashable": ([[1.0]], [[0]]),
-    r"y\[0\] is missing: leave out": ([[1.0]], [float("nan")]),
-    "1 labels for 2 samples": ([[1.0], [2.0]], [0]),
-    "a list or an array of labels": ([[1.0]], 0),
-    "not a list of labels": ([[1.0]], np.array(0)),
-    r"X\[1, 1\] is inf": (sparse.coo_array([[1.0, 0.0], [0.0, np.inf]]), [0, 1]),
-    "y of type str is not a list of labels: use a list": ([[1.0], [2.0]], "ab"),
-    "y of type dict is not a list of labels: use a list": ([[1.0]], {"a": 1}),
-    "y of type set is not a list of labels: use a list": ([[1.0]], {"a"}),
-    "y of type frozenset is not a list of labels: use a list": ([[1.0]], frozenset("a")),
-    "y of type bytes is not a list of labels: use a list": ([[1.0]], b"a"),
-    r"y\[1\] is missing": ([[1.0], [2.0]], np.ma.array([1, 2], mask=[0, 1])),
-}
 
 
 @pytest.mark.parametrize("message", BAD)
@@ -160,9 +132,7 @@ def test_inputs_that_are_too_large_are_named(size):
 
 
 def test_an_outlier_in_a_late_part_of_a_call_is_named(monkeypatch):
-    monkeypatch.setattr(
-        "minipw.online.learner.COPIED_AT_ONCE", 8 * 5 * 10
-    )  # ten samples at a time
+    monkeypatch.setattr("minipw.online.learner.COPIED_AT_ONCE", 8 * 5 * 10)  # ten samples at a time
     x, y = stream(60)
     learner = OnlineClassifier(**{**SMALL, "running_standardize": False}).partial_fit(x, y)
     x[15] = 1e22
