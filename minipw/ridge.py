@@ -48,7 +48,7 @@ from minipw.backend.threads import THREADS
 ROWS, STRIPE = 4096, 256  # samples to a float32 product; columns to a part of G (measured)
 CAUTION, FREE = 1.2, 0.02  # g, and the least share of N that must be left over
 LOWEST, START, HIGHEST, STEP = -6.0, -2.5, 1.0, 0.5  # decades of lam / the mean eigenvalue
-EXACT, PROBES = 512, 64  # features up to which the trace is exact; above, probes: df within 1 %
+EXACT, PROBES = 512, 64  # features up to which lam is searched exactly; above, df within 1 %
 
 
 @dataclass
@@ -268,24 +268,25 @@ def solve(statistics, lam=None):
     signs = np.random.default_rng(0).choice((-1.0, 1.0), (len(s), PROBES)) / PROBES**0.5
     probes = np.eye(len(s)) if len(s) <= EXACT else signs
 
-    def attempt(lam):
+    def attempt(lam, kind="float64"):
         """The score, W, df and factor of one lam; an infinite score where it is too small."""
-        A = G.T.copy("F")  # its upper triangle is G's lower one
+        A = G.T.astype(kind, "F")  # its upper triangle is G's lower one
         np.fill_diagonal(A, diagonal + lam)
         try:
             factor = linalg.cholesky(A, overwrite_a=True, check_finite=False)
         except linalg.LinAlgError:
             return np.inf, None, np.inf, None
-        W = linalg.cho_solve((factor, False), M, check_finite=False)
-        half = linalg.solve_triangular(factor, probes, trans=1, check_finite=False)
-        freedom = len(s) - lam * (half * half).sum() + 1  # sum d / (d + lam) + 1
+        W = linalg.cho_solve((factor, False), M.astype(kind), check_finite=False)
+        half = linalg.solve_triangular(factor, probes.astype(kind), trans=1, check_finite=False)
+        freedom = len(s) - lam * float((half * half).sum()) + 1  # sum d / (d + lam) + 1
         count = statistics.samples()
         left = count - CAUTION * freedom
-        residual = spread - (W * M).sum() - lam * (W * W).sum()
+        residual = spread - float((W * M).sum() + lam * (W * W).sum())
         return residual / left**2 if left >= FREE * count else np.inf, W, freedom, factor
 
     if lam is None:
-        lam = unit * _least(lambda decade: attempt(unit * 10**decade)[0])
+        kind = "float64" if len(s) <= EXACT else "float32"  # half the time, the same decade
+        lam = unit * _least(lambda decade: attempt(unit * 10**decade, kind)[0])
     _, W, freedom, factor = attempt(lam)
     if W is None:
         raise InputError(f"lam {lam:g} is too small to solve with: use {1e-6 * unit:g} or more")
