@@ -200,7 +200,12 @@ def stream_flags(p):
 
 def paper_flags(p):
     """paper: the runs behind a part of the paper, done where the store lacks them."""
-    p.add_argument("part", metavar="PART", help="table1 to table5, sparsity, curves, cifar, or all")
+    p.add_argument(
+        "part",
+        metavar="PART",
+        help="table1 to table5, sparsity, curves, cifar, or all; beside the paper: order, learners "
+        "over the order of their samples",
+    )
     p.add_argument(
         "--only", metavar="TEXT", help='the cells with these words: "mlp-700-1 pairwise"'
     )

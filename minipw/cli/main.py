@@ -119,6 +119,8 @@ def paper(args):
     for flag, given in (("--workers", args.workers), ("--cluster", args.cluster)):
         if given and args.device == "cuda":
             raise InputError(f"{flag} uses processes on CPUs: leave out it or --device cuda")
+    if args.part == "order" and args.device == "cuda":
+        raise InputError("part order runs on the CPU alone: leave out --device cuda")
     args.paper, args.out = args.part, args.out or "results"
     args.protocol, args.workers = args.protocol or "released", args.workers or available_cores()
     return reproduce(args)

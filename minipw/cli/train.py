@@ -129,8 +129,8 @@ def settings_of_file(args, flags):
         values.pop("pair_weights", None)  # they are another network's
     if both.get("head") in CLOSED_FORM:
         values = {k: v for k, v in values.items() if k not in (*WITHOUT_NETWORK, *VARIANTS)}
-        if values.get("head") != both["head"]:
-            values.pop("backbone", None)
+    if len({one.get("head") in CLOSED_FORM for one in (values, both)}) == 2:
+        values.pop("backbone", None)
     if not user_files.is_table(both.get("dataset", "")):
         values.pop("label", None)  # it belongs to the file's own data set
     if both.get("experiment") != "split":

@@ -9,6 +9,7 @@ from minipw.backend.files import check_writable
 from minipw.backend.threads import available_cores
 from minipw.cli.train import chosen_settings, speaker
 from minipw.experiments.tune import tune as search
+from minipw.parameters import CLOSED_FORM
 
 
 def tune(args):
@@ -18,6 +19,8 @@ def tune(args):
             raise InputError(f"--{name.replace('_', '-')} is searched: give {instead}")
     check_writable(args.file, (".json",), "settings")
     settings, _, dataset = chosen_settings(args)
+    if settings.head in CLOSED_FORM:
+        raise InputError(f"head {settings.head} has nothing to tune: use train")
     args.seed, args.out = args.seed or 0, args.out or "runs"
     args.workers = args.workers or available_cores()
     say = speaker(args)

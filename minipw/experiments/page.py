@@ -12,8 +12,8 @@ from pathlib import Path
 from minipw import InputError
 from minipw.experiments import tables
 from minipw.experiments.store import run_key
-from minipw.paper.cells import cells
-from minipw.paper.released import PROTOCOLS
+from minipw.paper.cells import ORDERS, cells, order_cells
+from minipw.paper.released import PROTOCOLS, table
 from minipw.training.metrics import mean_and_interval
 from minipw.training.settings import decisive
 
@@ -175,6 +175,29 @@ def tuning(records, protocol, _):
     return "\n\n".join(found)
 
 
+def order(records, protocol, _):
+    """A table for each stream: learners by the order of its samples, and what is published."""
+    streams, found = {}, []
+    for stream, order, cell in order_cells():
+        request = cell.request
+        rule = tables.RULE_NAMES.get(request["rule"])
+        learner = ", ".join(filter(None, (request["head"], request["backbone"], rule)))
+        values = accuracies(tables.records_of(cell, records, protocol))
+        streams.setdefault(stream, {}).setdefault(learner, {})[order] = values
+    for stream, rows in streams.items():
+        if any(values for row in rows.values() for values in row.values()):
+            lines = [
+                [learner, *(tables.with_error(row.get(order), 2) for order in ORDERS)]
+                for learner, row in rows.items()
+            ]
+            for row in table("published"):
+                if row["stream"] == stream:
+                    method = f"{row['method']}, as published ({row['source']})"
+                    lines.append([method, row["accuracy"], *["-"] * (len(ORDERS) - 1)])
+            found.append(f"**{stream}**\n\n{tables.markdown([['learner', *ORDERS], *lines])}")
+    return "\n\n".join(found)
+
+
 def stored(folder, name):
     """A .json file beside the stores, {} where there is none."""
     path = folder / name
@@ -226,6 +249,7 @@ SECTIONS = {
     "switches": partial(changes, PROTOCOLS["released"]),
     "other settings": partial(changes, ("learning_rate", "importance_lambda")),
     "tuning": tuning,
+    "order": order,
     "digits": digits,
     "throughput": throughput,
     "speed": speed,

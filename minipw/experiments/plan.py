@@ -16,6 +16,7 @@ from minipw.experiments.store import Store, cell_key, read, run_key
 from minipw.experiments.tables import with_error
 from minipw.experiments.workers import Item
 from minipw.paper.cells import cells, cifar_remark, select
+from minipw.parameters import CLOSED_FORM
 from minipw.training.settings import resolve
 
 
@@ -106,7 +107,9 @@ def reproduce(args):
         if any(cell.part == "cifar" for cell, _ in plan.cells):
             print(cifar_remark())
         if stopped:
-            lost = "; runs under way on the device begin anew" if args.device == "cuda" else ""
+            heads = {settings.head for _, settings in plan.cells}.intersection(CLOSED_FORM)
+            where = "on the device" if args.device == "cuda" else f"of head {', '.join(heads)}"
+            lost = f"; runs under way {where} begin anew" * (args.device == "cuda" or bool(heads))
             print(f"interrupted: the same command goes on from here{lost}", file=sys.stderr)
             return 130
         return 2 if failed else 0

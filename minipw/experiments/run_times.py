@@ -1,12 +1,15 @@
 """How long runs take: estimated from their operations, scaled by the runs done before."""
 
+import math
 import statistics
 
 from minipw import InputError
 from minipw.experiments.store import core_seconds
 from minipw.network.cost import step_operations
+from minipw.network.feature_map import feature_count
 from minipw.network.head_implementation import expected_implementation
 from minipw.paper.cells import OUTLINES, Outline
+from minipw.parameters import CLOSED_FORM
 from minipw.training.settings import Settings
 
 
@@ -59,8 +62,14 @@ def estimated_seconds(settings, dataset):
     dataset : Dataset or Outline
     """
     samples = dataset.train if isinstance(dataset, Outline) else len(dataset.y_train)
-    architecture, batch = settings.architecture(dataset), settings.batch_size
     tasks = settings.tasks if settings.experiment == "permuted" else 1
+    if settings.head in CLOSED_FORM:
+        features, sums = feature_count(settings.backbone, dataset.shape), settings.head != "ncm"
+        solutions = -(-dataset.classes // settings.classes_per_task)
+        solutions = {"split": solutions, "permuted": tasks, "iid": 1}[settings.experiment]
+        learned = tasks * samples * features * (4 * math.prod(dataset.shape) + sums * features)
+        return (learned + sums * solutions * 2 * features**3) / 2e10
+    architecture, batch = settings.architecture(dataset), settings.batch_size
     steps = tasks * settings.epochs * samples / batch
     seconds = 1e-3 + step_operations(architecture, batch, settings.rule) / 5e10
     if settings.head == "pairwise":

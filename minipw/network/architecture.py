@@ -73,6 +73,8 @@ class Architecture:
     def __post_init__(self):
         words = ("head", "pairs", "kwta_threshold", "gelu")
         parameters.check(**{name: getattr(self, name) for name in words})
+        if self.head in parameters.CLOSED_FORM:
+            raise InputError(f"head {self.head} is no network's: use pairwise or fc")
 
     def layers(self):
         """The layers of the backbone: list of Layer."""

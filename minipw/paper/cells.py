@@ -4,7 +4,8 @@ import itertools
 from dataclasses import dataclass, field
 
 from minipw import InputError
-from minipw.paper.released import KEY, table
+from minipw.paper.released import KEY, released_settings, table
+from minipw.parameters import CLOSED_FORM
 
 
 @dataclass(frozen=True)
@@ -37,12 +38,22 @@ drawn with another learning rate for the pairwise head than Table 3."""
 CURVE_STEPS = 30
 NAMES = ("table1", "table2", "table3", "table4", "table5", "sparsity", "curves", "cifar")
 
+STREAMS = {
+    "Split MNIST": ("split", "mnist", "mlp-700-1", "mlp-1000-1", "patches-400"),
+    "Split Fashion-MNIST": ("split", "fashion-mnist", "mlp-700-1", "mlp-1000-1", "patches-400"),
+    "Split CIFAR-10": ("split", "cifar-10", "cnn-s", "cnn-s", "patches-800"),
+    "Permuted MNIST": ("permuted", "mnist", "mlp-700-1", "mlp-1000-1", "random-3000"),
+}
+"""Streams whose order is varied, and what stands before heads pairwise, fc and `CLOSED_FORM`."""
+ORDERS = {"sharp": 0, "blur 0.25": 0.25, "blur 0.5": 0.5, "blur 1": 1, "shuffled": None}
+LEARNERS = (("pairwise", "adagrad"), ("pairwise", "s-mas"), ("fc", "adagrad"))
+
 
 @dataclass(frozen=True)
 class Cell:
-    """A number or point of the paper.
+    """A number or point of the paper, or of the comparison over orders.
 
-    part : one of NAMES
+    part : one of NAMES, or "order", which the paper does not have
     label : str
         What `--only` is matched against.
     request : dict
@@ -66,8 +77,11 @@ def cells(part):
     """The cells of a part of the paper, or of "all" of it, in the paper's order."""
     if part == "all":
         return [cell for name in NAMES for cell in cells(name)]
+    if part == "order":
+        return [cell for _, _, cell in order_cells()]
     if part not in NAMES:
-        raise InputError(f"the paper has no part {part!r}: use {', '.join(NAMES)} or all")
+        names = ", ".join((*NAMES, "order"))
+        raise InputError(f"the paper has no part {part!r}: use {names} or all")
     if part in FIGURES:
         return list(FIGURES[part]())
     rows = [row for row in table("numbers") if row["table"] == part[-1]]
@@ -131,6 +145,29 @@ def _cifar():
     """Split CIFAR-10, every released setting; the paper has no table of it."""
     rows = (row for row in table("hyperparameters") if row["dataset"] == "cifar-10")
     return (_cell("cifar", row) for row in rows)
+
+
+def order_cells():
+    """Yield the key of `STREAMS`, the key of `ORDERS` and the cell of each learner and order.
+
+    Shuffled samples come as one task; networks keep their settings for the sharp stream. A
+    stream of permutations has no shuffled order here.
+    """
+    for stream, (experiment, dataset, pairwise, dense, features) in STREAMS.items():
+        backbones = {"pairwise": pairwise, "fc": dense}
+        for head, rule in (*((head, "") for head in CLOSED_FORM), *LEARNERS):
+            backbone = backbones.get(head, features)
+            for order, blur in ORDERS.items():
+                if blur is None and experiment == "permuted":
+                    continue
+                given = {"blur": float(blur)} if blur else {}
+                if blur is None and rule:
+                    given, _ = released_settings("split", dataset, False, backbone, head, rule)
+                request = {"experiment": experiment if blur is not None else "iid"}
+                request |= {"backbone": backbone, "head": head, "rule": rule, "given": given}
+                words = ("order", experiment, dataset, backbone, head, rule, order)
+                label = " ".join(filter(None, words))
+                yield stream, order, Cell("order", label, dataset, request, None, 5)
 
 
 FIGURES = {"sparsity": _sparsity, "curves": _curves, "cifar": _cifar}
