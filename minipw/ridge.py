@@ -73,15 +73,10 @@ class Statistics:
         return cls(xp.zeros(classes), xp.zeros((features, features)), xp.zeros((features, classes)))
 
     def add(self, z, labels, weights=None):
-        """Learn samples; InputError for another shape, no class, features that are not finite.
+        """Learn features z (B, H), near zero, with labels (B,) in [0, C) and weights (B,), or 1.
 
-        Parameters
-        ----------
-        z : float32 or float64 ndarray of shape (B, H)
-            Features, near zero on average. They are multiplied in their own precision
-            and summed in float64.
-        labels : int ndarray of shape (B,), in [0, C)
-        weights : ndarray of shape (B,), 0 or more; all 1 where absent
+        They are multiplied in their own precision and summed in float64. InputError for
+        another shape, a label that is no class, features that are not finite.
         """
         self._update(z, labels, weights, 1)
 
@@ -94,7 +89,7 @@ class Statistics:
         if self.M.shape != other.M.shape:
             sizes = " and ".join(f"{a.M.shape[0]} by {a.M.shape[1]}" for a in (self, other))
             raise InputError(f"features by classes are {sizes}: only equal ones merge")
-        for sums, more in zip(self._sums(), other._sums(), strict=True):
+        for sums, more in zip(self.sums(), other.sums(), strict=True):
             sums += more
         self.squares += other.squares
 
@@ -102,7 +97,7 @@ class Statistics:
         """Let all that was learned count `factor` times as much, in (0, 1]."""
         if not 0 < factor <= 1:
             raise InputError(f"a decay of {factor}: use a factor above 0, at most 1")
-        for sums in self._sums():
+        for sums in self.sums():
             sums *= factor
         self.squares *= factor**2
 
@@ -117,7 +112,8 @@ class Statistics:
         N = float(self.counts.sum())
         return max(N, N * N / self.squares) if self.squares > 0 else N
 
-    def _sums(self):
+    def sums(self):
+        """counts, G and M."""
         return self.counts, self.G, self.M
 
     def _update(self, z, labels, weights, sign):
@@ -252,7 +248,7 @@ def solve(statistics, lam=None):
 
     InputError where nothing was learned, the sums are not finite, or lam is too small.
     """
-    counts, G, M = map(to_host, statistics._sums())
+    counts, G, M = map(to_host, statistics.sums())
     N, s = counts.sum(), M.sum(1)
     if not N > 0:
         raise InputError("nothing was learned: add samples before the weights are asked for")

@@ -7,11 +7,10 @@ import numpy as np
 
 from minipw import InputError, parameters
 from minipw.backend.arrays import to_device, to_host
-from minipw.backend.cuda import device_module
+from minipw.backend.cuda import device_module, known_module
 from minipw.backend.threads import share_large
-from minipw.online import validation
+from minipw.online import merging, ridge_state
 from minipw.online.features import Features
-from minipw.online.labels import decode_label, encode_label
 from minipw.online.learner import Learner
 from minipw.online.waiting import Waiting
 from minipw.ridge import Statistics, solve
@@ -77,12 +76,12 @@ class StreamingRidgeClassifier(Learner):
         given = {"features": features, "size": size, "seed": seed, "first": first}
         given |= {"missing": missing, "class_weight": class_weight, "device": device}
         super().__init__(parameters.check(**given))
-        self._xp = device_module(self.settings["device"])
+        device_module(self.settings["device"])
         self.features = self.statistics = None
         self._first, self._ahead = Waiting(), None  # and the learner that predicts then
         self._solved, self._found_at, self._asked = None, 0.0, False
         if like is not None:
-            self._take_features(like)
+            merging.take_features(self, like)
         self.add_classes(() if classes is None else classes)
 
     def add_classes(self, labels):
@@ -91,6 +90,10 @@ class StreamingRidgeClassifier(Learner):
             super().add_classes(labels)
             if self._ahead is not None:
                 self._ahead.add_classes(self.classes_)
+
+    @property
+    def _xp(self):
+        return known_module(self.settings["device"])
 
     @property
     def waiting(self):
@@ -120,18 +123,7 @@ class StreamingRidgeClassifier(Learner):
             raise InputError(f"{type(other).__name__} does not merge with StreamingRidgeClassifier")
         one, two = sorted((self, other), key=id)
         with one._learning, two._learning, one._lock, two._lock:
-            if other.input_shape not in (None, self.input_shape) and self.input_shape is not None:
-                shapes = f"{self.input_shape} and {other.input_shape}"
-                raise InputError(f"learners of samples of shapes {shapes} do not merge")
-            validation.check_columns(other.columns, self.columns)
-            if other.statistics is not None:
-                self._add_sums(other)
-            else:
-                self.add_classes(other.classes_)
-                if self.input_shape is None and other.input_shape is not None:
-                    self._begin(other.input_shape)
-                for part in list(other._first.parts):
-                    self._take(*part)
+            merging.merge(self, other)
         return self
 
     def forget(self, x, y, sample_weight=None):
@@ -203,7 +195,7 @@ class StreamingRidgeClassifier(Learner):
     def _begin(self, shape, centred=True):
         """Fix the shape of a sample, or raise InputError where no features can have it."""
         kind, size, missing = (self.settings[name] for name in ("features", "size", "missing"))
-        features = Features(kind, size, shape, missing, self._xp)
+        features = Features(kind, size, shape, missing, self.settings["device"])
         features.require_memory(len(self.classes_))
         self.features, self.input_shape = features, shape
 
@@ -234,7 +226,8 @@ class StreamingRidgeClassifier(Learner):
 
     def _logits(self, x):
         predictor = self._predictor()
-        scores = to_host(predictor._solution().scores(predictor.features(x)))
+        z = predictor.features(x).astype("float64")  # scores may differ by little
+        scores = to_host(predictor._solution().scores(z))
         if self.settings["class_weight"] is None:
             return scores
         counts = to_host(predictor.statistics.counts)  # the log priors go
@@ -244,12 +237,12 @@ class StreamingRidgeClassifier(Learner):
         for label in labels:
             self.counts[self._index[label]] += sign
 
-    # learning and predicting
-
     def _of_device(self, x, labels, weights):
         """Features (N, H), numbers of the classes and weights, on the device."""
         numbers = np.array([self._index[label] for label in labels])
-        return self.features(x, learning=True), *(to_device(self._xp, a) for a in (numbers, weights))
+        return self.features(x, learning=True), *(
+            to_device(self._xp, a) for a in (numbers, weights)
+        )
 
     def _learn(self, x, labels, weights):
         """Add samples to the sums; few of them, where somebody predicts, to the weights, too."""
@@ -287,79 +280,15 @@ class StreamingRidgeClassifier(Learner):
             self._ahead._take(*self._first.joined())
         return self._ahead
 
-    # the features, and what others have learned on them
-
     def _fix_features(self):
         first, self._first, self._ahead = self._first.joined(), Waiting(), None
-        self.features.fix(first[0], self.settings["seed"])
+        self.features.fix(first[0], first[2], self.settings["seed"])
         self.statistics = Statistics.empty(self.features.count, len(self.classes_), self._xp)
         self._learn(*first)
 
-    def _take_features(self, like):
-        if like.statistics is None:
-            raise InputError(
-                f"`like` has no features yet, {like.waiting} of its {like.settings['first']} first "
-                "samples came: call its flush, or learn more"
-            )
-        if (self.settings["features"], self.settings["size"]) != ("auto", None):
-            raise InputError("features and size are those of `like`: leave them out")
-        self.settings = like.settings | {"device": self.settings["device"]}
-        self._begin(like.input_shape)
-        self.columns = like.columns
-        self.features.restore(*like.features.state())
-        self.statistics = Statistics.empty(self.features.count, 0, self._xp)
-
-    def _add_sums(self, other):
-        if self.statistics is None:
-            raise InputError("this learner has no features yet: make it with `like` the other")
-        if not self.features.same(other.features):
-            raise InputError("learners of other features do not merge: make one with `like`")
-        self.add_classes(other.classes_)
-        place, xp = [self._index[label] for label in other.classes_], self._xp
-        counts, M = xp.zeros_like(self.statistics.counts), xp.zeros_like(self.statistics.M)
-        theirs = other.statistics
-        counts[place], M[:, place] = (to_device(xp, to_host(a)) for a in (theirs.counts, theirs.M))
-        G = to_device(xp, to_host(theirs.G))
-        self.statistics.merge(Statistics(counts, G, M, theirs.squares))
-        for n, count in zip(place, list(other.counts), strict=True):
-            self.counts[n] += count
-        self._solved = None
-
-    # files
-
     def _state(self):
-        arrays, waiting = self._first.state()
-        facts = {"settings": self.settings, "counts": self.counts, "waiting": waiting}
-        facts["classes"] = [encode_label(label) for label in self.classes_]
-        facts |= {"input_shape": self.input_shape, "columns": self.columns}
-        if self.features is not None:
-            more, facts["features"] = self.features.state()
-            arrays |= more
-        if self.statistics is not None:
-            sums = vars(self.statistics)
-            facts["squares"] = sums["squares"]
-            arrays |= {name: to_host(sums[name]) for name in ("counts", "G", "M")}
-            if self._solved is not None:  # whose lam may be that of fewer samples
-                facts["lam"], facts["found_at"] = self._solved.lam, self._found_at
-        return arrays, facts
+        return ridge_state.state(self)
 
     @classmethod
     def _restore(cls, arrays, facts):
-        learner = cls(**facts["settings"], classes=map(decode_label, facts["classes"]))
-        learner.counts, learner.columns = list(facts["counts"]), decode_label(facts["columns"])
-        if facts["input_shape"] is None:
-            return learner
-        learner._begin(tuple(facts["input_shape"]))
-        learner.features.restore(arrays, facts["features"])
-        learner._first.restore(arrays, facts["waiting"])
-        if "G" in arrays:
-            features, classes = learner.features.count, len(learner.classes_)
-            shapes = {"counts": (classes,), "G": (features,) * 2, "M": (features, classes)}
-            if any(arrays[name].shape != shape for name, shape in shapes.items()):
-                raise InputError("the sums do not fit the settings")
-            sums = (to_device(learner._xp, arrays[name]) for name in shapes)
-            learner.statistics = Statistics(*sums, facts["squares"])
-            if "lam" in facts:
-                learner._solved = solve(learner.statistics, facts["lam"])
-                learner._found_at = facts["found_at"]
-        return learner
+        return ridge_state.restore(cls, arrays, facts)

@@ -1,0 +1,52 @@
+"""The state of a ridge classifier as arrays and facts."""
+
+from minipw import InputError
+from minipw.backend.arrays import to_device, to_host
+from minipw.online.labels import decode_label, encode_label
+from minipw.ridge import Statistics, solve
+
+
+def state(learner):
+    """What a learner needs to go on.
+
+    Returns
+    -------
+    arrays : dict of str to ndarray
+    facts : dict that JSON can hold
+    """
+    arrays, waiting = learner._first.state()
+    facts = {"settings": learner.settings, "counts": learner.counts, "waiting": waiting}
+    facts["classes"] = [encode_label(label) for label in learner.classes_]
+    facts |= {"input_shape": learner.input_shape, "columns": learner.columns}
+    if learner.features is not None:
+        more, facts["features"] = learner.features.state()
+        arrays |= more
+    if learner.statistics is not None:
+        sums = vars(learner.statistics)
+        facts["squares"] = sums["squares"]
+        arrays |= {name: to_host(sums[name]) for name in ("counts", "G", "M")}
+        if learner._solved is not None:  # whose lam may be that of fewer samples
+            facts["lam"], facts["found_at"] = learner._solved.lam, learner._found_at
+    return arrays, facts
+
+
+def restore(kind, arrays, facts):
+    """The learner of class `kind` whose `state` this is."""
+    learner = kind(**facts["settings"], classes=map(decode_label, facts["classes"]))
+    learner.counts, learner.columns = list(facts["counts"]), decode_label(facts["columns"])
+    if facts["input_shape"] is None:
+        return learner
+    learner._begin(tuple(facts["input_shape"]))
+    learner.features.restore(arrays, facts["features"])
+    learner._first.restore(arrays, facts["waiting"])
+    if "G" in arrays:
+        features, classes = learner.features.count, len(learner.classes_)
+        shapes = {"counts": (classes,), "G": (features,) * 2, "M": (features, classes)}
+        if any(arrays[name].shape != shape for name, shape in shapes.items()):
+            raise InputError("the sums do not fit the settings")
+        sums = (to_device(learner._xp, arrays[name]) for name in shapes)
+        learner.statistics = Statistics(*sums, facts["squares"])
+        if "lam" in facts:
+            learner._solved = solve(learner.statistics, facts["lam"])
+            learner._found_at = facts["found_at"]
+    return learner
