@@ -74,7 +74,7 @@ def require_map_memory(words, shape, classes):
     require_memory(need + inputs, what)
 
 
-def feature_map(words, first, rng):
+def feature_map(words, first, rng, weights=None):
     """A map, called with samples (B, *shape), which gives features (B, H) near zero.
 
     Parameters
@@ -83,10 +83,12 @@ def feature_map(words, first, rng):
     first : ndarray of shape (B, *shape)
         The first samples, standardized; images (height, width, channels) for patches.
     rng : numpy Generator
+    weights : float64 ndarray of shape (B,) on the host, or None
+        Of the first samples, for the scale of random features.
     """
     chosen = for_shape(words, first.shape[1:])
     if chosen.kind == "random":
-        return random_features(first, chosen.size, rng)
+        return random_features(first, chosen.size, rng, weights=weights)
     if chosen.kind == "patches":
         return patch_features(first, chosen.size, rng, chosen.patch, chosen.grid)
     return identity

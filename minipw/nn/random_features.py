@@ -47,7 +47,6 @@ class RandomFeatures:
         THREADS.map(fill, range(0, len(x), rows))
         return z
 
-
     def widened(self, count, rng):
         """The map for `count` inputs more, which do nothing where they are 0."""
         std, features = (2 / self.R.shape[0]) ** 0.5, self.R.shape[1]
@@ -56,7 +55,7 @@ class RandomFeatures:
         return replace(self, R=xp.concatenate([self.R, more]))
 
 
-def random_features(first, features, rng, density=0.3):
+def random_features(first, features, rng, density=0.3, weights=None):
     """A random map of standardized samples, scaled by `first`, of shape (B, *shape)."""
     xp, inputs = array_module(first), first[0].size
     std = (2 / inputs) ** 0.5  # He
@@ -65,15 +64,20 @@ def random_features(first, features, rng, density=0.3):
         for shape in ((inputs, features), features)
     )
     plain = RandomFeatures(R, b, max(1, int(density * features + 1e-9)))
-    shift, scale = unit_scale(plain(first.astype("float32")))
+    shift, scale = unit_scale(plain(first.astype("float64")), weights)
     return replace(plain, shift=shift, scale=scale)
 
 
-def unit_scale(z):
+def unit_scale(z, weights=None):
     """The shift and scale that give features z mean 0 and deviation 1; rare ones stay smaller."""
-    xp, deviation = array_module(z), z.std(0)
+    xp = array_module(z)
+    share = xp.ones(len(z)) if weights is None else xp.asarray(weights)
+    share = share / share.sum()
+    mean = share @ z
+    deviation = xp.sqrt(share @ (z - mean) ** 2)
     least = 0.1 * deviation.mean()
-    return z.mean(0), 1 / xp.maximum(deviation, least if least > 0 else 1)
+    scale = 1 / xp.maximum(deviation, least if least > 0 else 1)
+    return mean.astype("float32"), scale.astype("float32")
 
 
 def identity(x):

@@ -6,6 +6,7 @@ import numpy as np
 
 from minipw import InputError
 from minipw.backend.arrays import channels_first, to_device
+from minipw.backend.cuda import known_module
 from minipw.backend.threads import share_large
 from minipw.network import feature_map as maps
 from minipw.online.standardize import Standardizer
@@ -31,7 +32,7 @@ class Features:
         Of a sample: (D,), (height, width) or (height, width, channels).
     missing : bool
         NaN is an unknown value and stands for the mean.
-    xp : module, numpy or cupy
+    device : {"cpu", "cuda"}
 
     Raises
     ------
@@ -39,7 +40,7 @@ class Features:
         Where no such map can be made of these samples, or it does not fit in memory.
     """
 
-    def __init__(self, kind, size, shape, missing=False, xp=np):
+    def __init__(self, kind, size, shape, missing=False, device="cpu"):
         if channels_first(shape):
             raise InputError(f"images {shape}: channels come last, x.transpose(0, 2, 3, 1)")
         self.image = (*shape, 1) if len(shape) == 2 else shape  # with its channels
@@ -47,7 +48,7 @@ class Features:
             large = len(shape) > 1 and min(shape[:2]) >= SMALLEST_IMAGE
             kind = "patches" if large else "random"
         self.words = kind if kind == "identity" else f"{kind}-{size or SIZES[kind]}"
-        self.count, self.xp, self.map = maps.feature_count(self.words, self.image), xp, None
+        self.count, self.device, self.map = maps.feature_count(self.words, self.image), device, None
         limit = LIMIT if len(shape) == 1 else IMAGE_LIMIT
         self.standardizer = Standardizer(self.image[-1], limit, missing)
 
@@ -56,16 +57,23 @@ class Features:
         maps.require_map_memory(self.words, self.image, max(10, classes))
 
     @property
+    def xp(self):
+        """The array module; itself it could not be pickled."""
+        return known_module(self.device)
+
+    @property
     def width(self):
         """Numbers of 4 bytes that a sample takes at most."""
         return max(2 * math.prod(self.image), self.count)
 
-    def fix(self, x, seed):
-        """Fix scales and map by the first samples."""
-        self.standardizer.update(self._flat(x))
+    def fix(self, x, weights, seed):
+        """Fix scales and map by the first samples and their weights; their order is nothing."""
+        flat = self._flat(x)
+        self.standardizer.begin(flat, np.repeat(weights, len(flat) // len(x)))
         self.standardizer.freeze()
+        rng = np.random.default_rng(seed)
         with share_large(math.inf):
-            self.map = maps.feature_map(self.words, self._inputs(x), np.random.default_rng(seed))
+            self.map = maps.feature_map(self.words, self._inputs(x), rng, weights)
 
     def widen(self, inputs, seed):
         """Append inputs to random features; where they are the mean, nothing changes."""

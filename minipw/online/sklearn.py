@@ -1,63 +1,25 @@
-"""The online classifier as an estimator of scikit-learn."""
+"""The online classifiers as estimators of scikit-learn."""
 
 import numpy as np
+from scipy.special import softmax
 
 from minipw.online import validation
 from minipw.online.classifier import OnlineClassifier
 from minipw.online.labels import label_array, label_list
+from minipw.online.ridge import StreamingRidgeClassifier as _StreamingRidgeClassifier
 
 try:
     from sklearn.base import BaseEstimator, ClassifierMixin
     from sklearn.utils import check_random_state
-    from sklearn.utils.class_weight import compute_sample_weight
+    from sklearn.utils.class_weight import compute_class_weight, compute_sample_weight
     from sklearn.utils.multiclass import check_classification_targets
     from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 except ImportError as error:
     raise ImportError(f"{error}: pip install 'minipw[sklearn]'") from error
 
 
-class PairwiseClassifier(ClassifierMixin, BaseEstimator):
-    """`OnlineClassifier` for pipelines, searches and cross-validation.
-
-    Parameters
-    ----------
-    random_state : int, RandomState or None
-        The source of the learner's seed.
-    class_weight : dict of label to float, "balanced" or None
-    backbone, ..., smas_norm
-        Those of `OnlineClassifier`.
-
-    Attributes
-    ----------
-    learner_ : OnlineClassifier
-    classes_ : ndarray of shape (C,), sorted
-    n_features_in_ : int
-    """
-
-    def __init__(
-        self,
-        backbone="mlp-500-1",
-        head="pairwise",
-        rule="adagrad",
-        learning_rate=None,
-        density=0.2,
-        importance_lambda=0.3,
-        batch_size=1,
-        pair_weights_per_class=None,
-        reserve=10,
-        running_standardize=True,
-        standardized_limit=3.0,
-        missing=False,
-        bias=True,
-        class_weight=None,
-        half_life=None,
-        kwta_threshold="k+1",
-        gelu="tanh",
-        smas_norm="mean",
-        random_state=None,
-    ):
-        # Each argument becomes the attribute of its name.
-        vars(self).update((name, value) for name, value in locals().items() if name != "self")
+class _OnlineEstimator(ClassifierMixin, BaseEstimator):
+    """What the estimators have in common; `_kind` is the learner's class."""
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
@@ -126,9 +88,9 @@ class PairwiseClassifier(ClassifierMixin, BaseEstimator):
     def _learner(self, classes):
         settings = self.get_params(deep=False)
         if isinstance(self.class_weight, dict):
-            settings["class_weight"] = None  # each call makes sample weights of it
+            settings["class_weight"] = None
         seed = check_random_state(settings.pop("random_state")).randint(2**31)
-        return OnlineClassifier(seed=seed, classes=classes, **settings)
+        return self._kind(seed=seed, classes=classes, **settings)
 
     def _validated(self, X, y, sample_weight, reset):
         if isinstance(y, (list, tuple, np.ma.MaskedArray)):
@@ -139,9 +101,6 @@ class PairwiseClassifier(ClassifierMixin, BaseEstimator):
         check_classification_targets(y)
         if sample_weight is not None:
             sample_weight = _check_sample_weight(sample_weight, X, dtype=np.float64)
-        if isinstance(self.class_weight, dict):
-            factors = compute_sample_weight(self.class_weight, y)
-            sample_weight = factors if sample_weight is None else factors * sample_weight
         return X, y, sample_weight
 
     def _samples(self, X, reset, *y):
@@ -153,3 +112,103 @@ class PairwiseClassifier(ClassifierMixin, BaseEstimator):
         if not reset:
             validation.check_columns(names, self.learner_.columns)
         return checked
+
+
+class PairwiseClassifier(_OnlineEstimator):
+    """`OnlineClassifier` for pipelines, searches and cross-validation.
+
+    Parameters
+    ----------
+    random_state : int, RandomState or None
+        The source of the learner's seed.
+    class_weight : dict of label to float, "balanced" or None
+    backbone, ..., smas_norm
+        Those of `OnlineClassifier`.
+
+    Attributes
+    ----------
+    learner_ : OnlineClassifier
+    classes_ : ndarray of shape (C,), sorted
+    n_features_in_ : int
+    """
+
+    _kind = OnlineClassifier
+
+    def __init__(
+        self,
+        backbone="mlp-500-1",
+        head="pairwise",
+        rule="adagrad",
+        learning_rate=None,
+        density=0.2,
+        importance_lambda=0.3,
+        batch_size=1,
+        pair_weights_per_class=None,
+        reserve=10,
+        running_standardize=True,
+        standardized_limit=3.0,
+        missing=False,
+        bias=True,
+        class_weight=None,
+        half_life=None,
+        kwta_threshold="k+1",
+        gelu="tanh",
+        smas_norm="mean",
+        random_state=None,
+    ):
+        # Each argument becomes the attribute of its name.
+        vars(self).update((name, value) for name, value in locals().items() if name != "self")
+
+    def _validated(self, X, y, sample_weight, reset):
+        X, y, weights = super()._validated(X, y, sample_weight, reset)
+        if isinstance(self.class_weight, dict):
+            factors = compute_sample_weight(self.class_weight, y)
+            weights = factors if weights is None else factors * weights
+        return X, y, weights
+
+
+class StreamingRidgeClassifier(_OnlineEstimator):
+    """The closed form, `minipw.online.StreamingRidgeClassifier`, with the same tools.
+
+    The order of the samples matters to the features alone, which the first of them fix; all
+    do where `fit` gets fewer than `first`. Whole-number weights are repeats.
+
+    Parameters
+    ----------
+    random_state : int, RandomState or None
+        The source of the learner's seed.
+    class_weight : dict of label to float, "balanced" or None
+        Acts on predictions alone: a dict multiplies the classes' frequencies, "balanced"
+        makes them equal.
+    features, size, first, missing
+        Those of the learner.
+
+    Attributes
+    ----------
+    learner_ : minipw.online.StreamingRidgeClassifier
+    classes_ : ndarray of shape (C,), sorted
+    n_features_in_ : int
+    """
+
+    _kind = _StreamingRidgeClassifier
+
+    def __init__(
+        self,
+        features="auto",
+        size=None,
+        first=1000,
+        missing=False,
+        class_weight=None,
+        random_state=None,
+    ):
+        # Each argument becomes the attribute of its name.
+        vars(self).update((name, value) for name, value in locals().items() if name != "self")
+
+    def _columns(self, X, method):
+        z = super()._columns(X, "decision_function")
+        if isinstance(self.class_weight, dict):
+            weights = compute_class_weight(self.class_weight, classes=self.classes_, y=[])
+            with np.errstate(divide="ignore"):
+                z = z + np.log(weights)
+        z = z.astype(np.float32)  # which the features are
+        return softmax(z, axis=1) if method == "predict_proba" else z

@@ -59,7 +59,7 @@ class Standardizer:
         self._scale()
 
     def _scale(self):
-        deviation = np.sqrt(self.squares / np.maximum(self.count, 1))
+        deviation = np.sqrt(self.squares / np.where(self.count > 0, self.count, 1))
         value = np.abs(self.origin + self.mean * self.unit)
         varies = (deviation > 0) & (deviation * self.unit > ROUNDING * value)
         self.deviation = np.where(varies, deviation, np.inf)
@@ -69,8 +69,7 @@ class Standardizer:
         """Add samples x : float64 ndarray (n, D)."""
         if (room := FIRST - len(self.first)) > 0:
             self.first = np.concatenate([self.first, x[:room]])
-            self._begin(self.first)
-            self._scale()
+            self.begin(self.first, np.ones(len(self.first)))
             x = x[room:]
         if len(x):
             self._add(x)
@@ -81,23 +80,25 @@ class Standardizer:
         known = ~np.isnan(x)
         return known if self.centred else known & (x != 0)
 
-    def _begin(self, x):
-        """The sums of the first samples; typical values decide which of them are cut."""
-        known = self._known(x)
+    def begin(self, x, weights):
+        """Make the sums of samples alone; typical values decide which of them are cut."""
+        known = self._known(x) * weights[:, None]
         if self.centred:
             self.origin = _lower_median(x, known)
-        d = np.where(known, x - self.origin, 0.0)
+        d = np.where(known > 0, x - self.origin, 0.0)
         away = np.abs(d)
-        typical = _lower_median(away, away > 0)
+        typical = _lower_median(away, known * (away > 0))
         self.unit = np.where(typical > 0, np.maximum(typical, SMALLEST), 1.0)
         d /= self.unit
         bound = FAR * 1.4826  # of a normal one the median is 1 / 1.4826 deviations
         self.cut = int((np.abs(d) > bound).sum())
         d = np.clip(d, -bound, bound)
-        self.count = known.sum(0).astype(np.float64)
+        self.count = known.sum(0)
+        count = np.where(self.count > 0, self.count, 1)
         if self.centred:
-            self.mean = np.add.reduce(d) / np.maximum(self.count, 1)
-        self.squares = np.add.reduce(((d - self.mean) * known) ** 2)
+            self.mean = np.add.reduce(d * known) / count
+        self.squares = np.add.reduce((d - self.mean) ** 2 * known)
+        self._scale()
 
     def _add(self, x):
         known = self._known(x)
@@ -168,8 +169,10 @@ class Standardizer:
         self._scale()
 
 
-def _lower_median(x, known):
-    """The lower median of each column's known values: ndarray (D,); 0 where there is none."""
-    x = np.sort(np.where(known, x, np.inf), axis=0)
-    middle = np.maximum(known.sum(0) - 1, 0) // 2
-    return np.where(known.any(0), x[middle, np.arange(x.shape[1])], 0.0)
+def _lower_median(x, weights):
+    """The lower median of each column's values of a weight: ndarray (D,); 0 where none has one."""
+    x = np.where(weights > 0, x, np.inf)
+    order = np.argsort(x, axis=0)
+    sums = np.cumsum(np.take_along_axis(weights, order, 0), axis=0)
+    middle = order[(sums < sums[-1] / 2).sum(0), columns := np.arange(x.shape[1])]
+    return np.where(sums[-1] > 0, x[middle, columns], 0.0)
