@@ -46,7 +46,7 @@ def ridge(sums):
     """A function that scores the classes for features (B, H), and facts for the record."""
     solution = solve(sums)
     solution.factor = None  # (H, H)
-    return solution.scores, {"lambda": solution.lam, "freedom": solution.freedom}
+    return solution.scores, {"lambda": float(solution.lam), "freedom": float(solution.freedom)}
 
 
 def discriminant(sums):

@@ -107,20 +107,20 @@ def decisive(settings):
     settings = parameters.check(**{**DEFAULTS, **settings})
     split, permuted = (settings["experiment"] == name for name in ("split", "permuted"))
     pairwise, rule = settings["head"] == "pairwise", settings["rule"]
-    trained = settings["head"] not in CLOSED_FORM
-    used = dict.fromkeys((*WITHOUT_NETWORK, *VARIANTS, "evaluate_every"), trained)
-    used |= {
+    used = {
         "dataset": False,  # `Dataset.identity` says what the data are
         "label": False,
         "classes_per_task": split,
         "tasks": permuted,
-        "class_mask": trained and settings["multi_head"],
+        "class_mask": settings["multi_head"],
         "pair_weights": pairwise,
         "pairs": pairwise,
         "kwta_threshold": settings["density"] is not None,
         "importance_lambda": rule != "sgd",
         "smas_norm": rule == "s-mas",
     }
+    if settings["head"] in CLOSED_FORM:
+        used |= dict.fromkeys((*WITHOUT_NETWORK, *VARIANTS, "evaluate_every"), False)
     return {name: v if used.get(name, True) else None for name, v in settings.items()}
 
 
