@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from minipw import InputError
-from minipw.backend.arrays import BLOCK, array_module, to_host
+from minipw.backend.arrays import array_module, block_size, to_host
 from minipw.backend.threads import THREADS
 from minipw.nn.random_features import unit_scale
 
@@ -60,7 +60,7 @@ class PatchFeatures:
         pool = xp.asarray(self._pool())  # (cells, positions)
         positions = pool.shape[1]
         z = xp.empty((len(x), 2, cells, filters), "float32")
-        images = max(1, BLOCK // (positions * filters))
+        images = max(1, block_size(xp) // (positions * filters))
 
         def fill(part):
             for start in range(part.start, part.stop, images):
@@ -113,7 +113,7 @@ def normalized_patches(p, contrast):
     return q
 
 
-def patch_features(first, filters, rng, size=6, grid=2, contrast=0.1, whitening=0.1, threshold=0.5):
+def patch_features(first, filters, rng, size=6, grid=2, contrast=0.1, whitening=0.3, threshold=0.25):
     """A map whose filters are patches of the first images.
 
     Parameters
