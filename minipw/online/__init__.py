@@ -3,5 +3,6 @@
 from minipw.online.classifier import OnlineClassifier
 from minipw.online.learner import Learner
 from minipw.online.ridge import StreamingRidgeClassifier
+from minipw.online.shards import learn_shards
 
 load = Learner.load

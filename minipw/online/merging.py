@@ -42,7 +42,7 @@ def add_sums(learner, other):
     """Add the sums of another, whose classes may come in another order."""
     if learner.statistics is None:
         raise InputError("this learner has no features yet: make it with `like` the other")
-    if not learner.features.same(other.features):
+    if other.features is not None and not learner.features.same(other.features):
         raise InputError("learners of other features do not merge: make one with `like`")
     learner.add_classes(other.classes_)
     place, ours = [learner._index[label] for label in other.classes_], learner.statistics
