@@ -6,6 +6,14 @@ BLOCK = 1 << 17
 """Elements that a CPU works on at a time, so that what one pass leaves is still in the
 cache for the next; with fewer the calls cost more, with more the memory (measured)."""
 
+DEVICE_BLOCK = 1 << 26
+"""The same on a device, where a block is worth its launches: 256 MB in float32."""
+
+
+def block_size(xp):
+    """`BLOCK`, or `DEVICE_BLOCK` where the module is not NumPy."""
+    return BLOCK if xp is np else DEVICE_BLOCK
+
 
 def array_module(x):
     """The module, numpy or cupy, whose functions work on `x`."""

@@ -5,7 +5,7 @@ from functools import cached_property
 from typing import Any
 
 from minipw import InputError
-from minipw.backend.arrays import BLOCK, array_module
+from minipw.backend.arrays import array_module, block_size
 from minipw.backend.threads import THREADS
 from minipw.nn.kwta import kwta_forward
 
@@ -37,7 +37,7 @@ class RandomFeatures:
         if x.shape[1] != inputs:
             raise InputError(f"samples of {x.shape[1]} numbers: the map was made for {inputs}")
         z = array_module(x).empty((len(x), features), R.dtype)
-        rows = max(1, BLOCK // features)  # what stays in the cache
+        rows = max(1, block_size(array_module(x)) // features)  # what stays in the cache
 
         def fill(start):
             part = slice(start, start + rows)
