@@ -1,6 +1,7 @@
 """`stream`: the online classifier on a data set in the file's own order.
 
-Each batch is predicted before it is learned from. Nothing is shuffled, there are no
+Each batch is predicted before it is learned from. Head ridge has no batches: it predicts a
+16th as many samples as it has learned, then learns them. Nothing is shuffled, there are no
 tasks, and what is standardized is standardized by what was seen so far.
 """
 
@@ -17,9 +18,10 @@ from minipw.cli.flags import check_learner, flag_of
 from minipw.cli.train import speaker
 from minipw.experiments import figures
 from minipw.network.diagnostics import unused_lines
-from minipw.online import model_file
-from minipw.online.classifier import OnlineClassifier
+from minipw.network.feature_map import parse_map
+from minipw.online import Learner, OnlineClassifier, StreamingRidgeClassifier, model_file
 from minipw.online.validation import check_columns, column_names
+from minipw.parameters import CLOSED_FORM
 from minipw.progress import progress_bar
 from minipw.training.checkpoint import StopRequest
 
@@ -48,7 +50,9 @@ def stream(args):
     dataset = datasets.load(
         args.dataset, args.data_dir, label=args.label, raw=True, missing=missing
     )
-    if learner.samples and not set(learner.classes_) & set(label_list(dataset, dataset.y_train)):
+    if any(learner.counts) and not set(learner.classes_) & set(
+        label_list(dataset, dataset.y_train)
+    ):
         known = ", ".join(map(repr, learner.classes_[:5]))
         print(f"warning: the model's classes ({known}) do not occur in the file", file=sys.stderr)
     columns = column_names(dataset)
@@ -58,14 +62,9 @@ def stream(args):
         raise InputError(f"{dataset.name}, {error}") from None
     learner.columns = columns or learner.columns
     say = speaker(args)
-    settings = learner.settings
-    rate = settings["learning_rate"]
-    rate = "default learning rate" if rate is None else f"learning rate {rate:g}"
     say(
         f"{dataset.name}: {len(dataset.y_train):,} samples in their own order\n"
-        f"  {settings['backbone']}, {settings['head']} head, {settings['rule']}, "
-        f"{rate}, batch {settings['batch_size']}, "
-        f"{learner.samples:,} samples learned before"
+        f"  {learner_text(learner.settings)}, {sum(learner.counts):,} samples learned before"
     )
     began = time.perf_counter()
     with StopRequest() as stop:
@@ -99,10 +98,32 @@ def learner_for(args, given):
             raise InputError(
                 f"{flag_of(name)} cannot be given with --load-model: the model has its own"
             )
-        return OnlineClassifier.load(args.load_model, args.device)
+        return Learner.load(args.load_model, args.device)
+    head = given.get("head")
+    if head in CLOSED_FORM:
+        if head != "ridge":
+            raise InputError(f"head {head} does not learn streams: use pairwise, fc or ridge")
+        chosen = {"missing": True} if "missing" in given else {}
+        if "backbone" in given:
+            words = parse_map(given["backbone"])
+            if words.patch:
+                raise InputError(f"streams choose patches themselves: use patches-{words.size}")
+            chosen |= {"features": words.kind, "size": words.size}
+        return StreamingRidgeClassifier(seed=args.seed or 0, device=args.device, **chosen)
     if "pair_weights" in given:
         given["pair_weights_per_class"] = given.pop("pair_weights")
     return OnlineClassifier(seed=args.seed or 0, device=args.device, **given)
+
+
+def learner_text(settings):
+    """What learns, in one line."""
+    if "features" in settings:
+        size = "" if settings["size"] is None else f"-{settings['size']}"
+        return f"{settings['features']}{size} features, ridge head"
+    rate = settings["learning_rate"]
+    rate = "default learning rate" if rate is None else f"learning rate {rate:g}"
+    network = f"{settings['backbone']}, {settings['head']} head, {settings['rule']}"
+    return f"{network}, {rate}, batch {settings['batch_size']}"
 
 
 def label_list(dataset, numbers):
@@ -112,21 +133,20 @@ def label_list(dataset, numbers):
 
 def follow(learner, dataset, stop, quiet):
     """Predict, then learn, batch after batch; whether each sample was predicted: bool (n,)."""
-    count, size, done = len(dataset.y_train), learner.batch_size, 0
+    count, done, ridge = len(dataset.y_train), 0, isinstance(learner, StreamingRidgeClassifier)
     right = np.zeros(count, bool)
     with progress_bar(count, " samples", quiet) as bar:
-        for start in range(0, count, size):
-            if stop():
-                break
-            part = slice(start, start + size)
+        while done < count and not stop():
+            size = max(1, sum(learner.counts) // 16) if ridge else learner.batch_size
+            part = slice(done, done + size)
             x, labels = dataset.x_train[part], label_list(dataset, dataset.y_train[part])
-            if learner.network is not None:
+            if any(learner.counts) if ridge else learner.network is not None:
                 predicted = learner.predict(x)
                 right[part] = [a == b for a, b in zip(predicted, labels, strict=True)]
             learner.partial_fit(x, labels)
-            done = start + len(labels)
+            done += len(labels)
             bar.update(len(labels))
-        else:
+        if done == count and not ridge:
             learner.flush()  # the last batch may not be full
     return right[:done]
 
@@ -143,7 +163,7 @@ def measure(learner, dataset, right, seconds):
         "dataset": dataset.name,
         "digest": dataset.digest,
         "settings": learner.settings,
-        "unused_units": learner.unused_units(),
+        "unused_units": getattr(learner, "unused_units", lambda: None)(),
         "accuracy": 100 * float(correct.mean()),
         "class_accuracy": {
             dataset.label(c): 100 * float(correct[dataset.y_test == c].mean()) for c in classes

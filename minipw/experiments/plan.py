@@ -107,9 +107,9 @@ def reproduce(args):
         if any(cell.part == "cifar" for cell, _ in plan.cells):
             print(cifar_remark())
         if stopped:
-            heads = {settings.head for _, settings in plan.cells}.intersection(CLOSED_FORM)
+            heads = sorted({settings.head for _, settings in plan.cells} & {*CLOSED_FORM})
             where = "on the device" if args.device == "cuda" else f"of head {', '.join(heads)}"
-            lost = f"; runs under way {where} begin anew" * (args.device == "cuda" or bool(heads))
+            lost = f"; runs under way {where} begin anew" if args.device == "cuda" or heads else ""
             print(f"interrupted: the same command goes on from here{lost}", file=sys.stderr)
             return 130
         return 2 if failed else 0
