@@ -9,8 +9,9 @@ here, and a test fails where the code would not run on CuPy:
   assignment (CuPy allows some of the last; nothing here needs that)
 - a device array where NumPy expects an array
 
-`counts.synchronisations` counts what would make the host wait for the device. Results
-are NumPy's; what this cannot show is whether CuPy's own are right.
+`counts.synchronisations` counts what would make the host wait for the device,
+`counts.launches` the calls that start work there, one each though some of CuPy's start
+several. Results are NumPy's; what this cannot show is whether CuPy's own are right.
 """
 
 import inspect
@@ -28,19 +29,28 @@ try:
 except ImportError:
     real = None
 
-FUNCTIONS = """abs add arange argmax argsort array asarray ascontiguousarray bincount
-broadcast_to concatenate copyto cumsum divide empty empty_like exp isfinite log matmul maximum
-minimum moveaxis multiply ones ones_like pad partition searchsorted sort sqrt stack subtract
-sum swapaxes take take_along_axis tanh tile where zeros zeros_like"""
-METHODS = """T all any argmax astype copy dtype fill flags get item itemsize max mean min nbytes
-ndim ravel reshape shape size strides sum swapaxes take tolist transpose"""
+FUNCTIONS = """abs add arange argmax argsort array asarray ascontiguousarray bincount broadcast_to
+cholesky concatenate copyto cumsum divide einsum empty empty_like exp isfinite
+linalg log matmul maximum minimum moveaxis multiply ones ones_like outer pad partition
+searchsorted sort sqrt stack subtract sum swapaxes take take_along_axis tanh tile unique where
+zeros zeros_like"""
+METHODS = """T all any argmax astype copy diagonal dtype fill flags get item itemsize max mean min
+nbytes ndim ravel reshape shape size std strides sum swapaxes take tolist trace transpose"""
 UFUNC_ARGUMENTS = {"out", "dtype", "casting"}
 
-counts = SimpleNamespace(synchronisations=0)
+VIEWS = """T ascontiguousarray asarray broadcast_to empty empty_like flags get item moveaxis
+ravel reshape stride_tricks swapaxes tolist transpose"""
+"""Functions and methods that start no work."""
+
+counts = SimpleNamespace(synchronisations=0, launches=0)
 
 
 def wait():
     counts.synchronisations += 1
+
+
+def launch(name=""):
+    counts.launches += name not in VIEWS.split()
 
 
 def unwrap(value):
@@ -107,9 +117,13 @@ class DeviceArray:
         return iter([wrap(part) for part in self.array])
 
     def __getitem__(self, index):
+        parts = index if isinstance(index, tuple) else (index,)
+        if any(isinstance(part, DeviceArray) for part in parts):
+            launch()
         return wrap(self.array[unwrap(index)])
 
     def __setitem__(self, index, value):
+        launch()
         self.array[unwrap(index)] = unwrap(value)
 
     def __getattr__(self, name):
@@ -119,13 +133,18 @@ class DeviceArray:
         value = getattr(self.array, name)
         if not callable(value):
             return wrap(value) if isinstance(value, np.ndarray) else value
-        return lambda *args, **kwargs: wrap(
-            value(*(unwrap(a) for a in args), **{k: unwrap(v) for k, v in kwargs.items()})
-        )
+
+        def method(*args, **kwargs):
+            launch(name)
+            kwargs = {key: unwrap(v) for key, v in kwargs.items()}
+            return wrap(value(*(unwrap(a) for a in args), **kwargs))
+
+        return method
 
 
 def _operator(name, in_place):
     def method(self, *others):
+        launch()
         result = getattr(self.array, name)(*(unwrap(other) for other in others))
         return self if in_place and result is self.array else wrap(result)
 
@@ -151,6 +170,7 @@ class Function:
             self.signature = inspect.signature(cupys)
 
     def __call__(self, *args, **kwargs):
+        launch(self.name)
         if self.signature is not None:
             self.signature.bind(*args, **kwargs)
         elif isinstance(self.function, np.ufunc) and not kwargs.keys() <= UFUNC_ARGUMENTS:
@@ -162,6 +182,14 @@ class Function:
 
     def at(self, a, index, values):
         self.function.at(unwrap(a), unwrap(index), unwrap(values))
+
+
+def cholesky(a):
+    """NumPy's, but without a factor it raises nothing, as CuPy's."""
+    try:
+        return np.linalg.cholesky(a)
+    except np.linalg.LinAlgError:
+        return np.full_like(a, np.nan)
 
 
 class Module:
@@ -187,12 +215,16 @@ class Module:
 
     def __getattr__(self, name):
         known = name in FUNCTIONS.split() if self.cupys is None else hasattr(self.cupys, name)
-        value = getattr(self.source, name, None)
-        if isinstance(value, type | float) or name in ("lib", "stride_tricks"):
+        value = cholesky if name == "cholesky" else getattr(self.source, name, None)
+        if isinstance(value, type | float) or name in ("lib", "linalg", "stride_tricks"):
             if isinstance(value, types.ModuleType):
                 return Module(None, value, self.cupys and getattr(self.cupys, name))
             return value
-        if name.startswith("_") or value is None or not (known or name == "as_strided"):
+        if (
+            name.startswith("_")
+            or value is None
+            or not (known or name in ("as_strided", "sliding_window_view"))
+        ):
             raise AttributeError(f"cupy has no {name!r}")
         return Function(name, value, self.cupys and getattr(self.cupys, name))
 
@@ -225,15 +257,18 @@ def install(monkeypatch, **machine):
     """Put the stand-in in CuPy's place; returns the module."""
     module = Module(cuda(**machine))
     monkeypatch.setattr(backend.cuda, "FILLER_BYTES", 1 << 10)
-    special = types.ModuleType("cupyx.scipy.special")
+    from scipy.linalg import solve_triangular
     from scipy.special import ndtr
 
+    special, linalg = (types.ModuleType(f"cupyx.scipy.{name}") for name in ("special", "linalg"))
     special.ndtr = Function("ndtr", ndtr, None)
+    linalg.solve_triangular = Function("solve_triangular", solve_triangular, None)
     for name, value in {
         "cupy": module,
         "cupyx": types.ModuleType("cupyx"),
         "cupyx.scipy": types.ModuleType("cupyx.scipy"),
         "cupyx.scipy.special": special,
+        "cupyx.scipy.linalg": linalg,
     }.items():
         monkeypatch.setitem(sys.modules, name, value)
     return module

@@ -12,14 +12,17 @@ import numpy as np
 HERE = Path(__file__).parent / "host"
 KERNEL_FOLDER = Path(__file__).parents[1] / "minipw" / "kernels"
 TEXTS = [("kwta.cu",), ("pack.cu", "gelu.cu"), ("pack.cu", "update.cu")]
+TEXTS += [("pack.cu", "loss.cu"), ("step.cu",)]
 TEXTS += [("active.cu", "pairwise_forward.cu"), ("active.cu", "pairwise_backward.cu")]
 """Files that are compiled together."""
 TEMPLATE = re.compile(r"template <([^<>]*)>\s*__global__ void (\w+)\(")
 ARGUMENTS = {
     "typename T": ("float", "double"),
     "typename I": ("unsigned short", "int"),
+    "typename S": ("unsigned char", "float"),
     "int G": ("1", "2"),
     "int N": ("1", "4"),
+    "int S": ("16",),
     "bool": ("false", "true"),
 }
 COMPILE = (

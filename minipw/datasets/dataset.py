@@ -71,7 +71,7 @@ class Dataset:
         return replace(self, **{name: to_device(xp, getattr(self, name)) for name in names})
 
     @cached_property
-    def _scale_and_shift(self):
+    def scale_and_shift(self):
         """What a pixel is multiplied by, and what is added: float32 ndarrays (channels,)."""
         xp, mean, std = array_module(self.x_train), np.array(self.mean), np.array(self.std)
         return [to_device(xp, a.astype(np.float32)) for a in (1 / (255 * std), -mean / std)]
@@ -80,7 +80,7 @@ class Dataset:
         """Samples as float32: pixels become (x / 255 - mean) / std, other values stay."""
         if x.dtype != np.uint8:
             return x.astype(np.float32, copy=False)
-        scale, shift = self._scale_and_shift
+        scale, shift = self.scale_and_shift
         y = x * scale
         y += shift
         return y

@@ -24,6 +24,15 @@ __device__ T active_value(const T* values, uint2 unit, unsigned int bit)
     return values[unit.y + __popc(unit.x & (bit - 1))];
 }
 
+// The mask of 64 samples, of word `word` and, where there is one, the next.
+inline __device__ unsigned long long mask_of_two(const uint2* active, int words, int units,
+                                                 int word, int unit)
+{
+    const uint2* low = active + (long long)word * units;
+    if (word + 1 == words) return low[unit].x;
+    return low[unit].x | (unsigned long long)low[units + unit].x << 32;
+}
+
 // Copies the lists of `words` words. False, for all threads, where the values do not fit.
 template <typename T>
 __device__ bool stage(const uint2* active, const T* values, int units, int words, int room,
@@ -36,11 +45,13 @@ __device__ bool stage(const uint2* active, const T* values, int units, int words
         uint2 last = list[units - 1];
         int count = (int)(last.y + __popc(last.x) - first);
         if (count > room - base) return false;
+#pragma unroll 4
         for (int h = threadIdx.x; h < units; h += blockDim.x) {
             uint2 unit = list[h];
             unit.y = unit.y - first + base;
             active_copy[(long long)word * units + h] = unit;
         }
+#pragma unroll 4
         for (int n = threadIdx.x; n < count; n += blockDim.x)
             values_copy[base + n] = values[first + n];
         base += count;

@@ -15,8 +15,6 @@ inline __device__ float hyperbolic_tangent(float x) { return tanhf(x); }
 inline __device__ double hyperbolic_tangent(double x) { return tanh(x); }
 inline __device__ float error_complement(float x) { return erfcf(x); }
 inline __device__ double error_complement(double x) { return erfc(x); }
-inline __device__ float exponential(float x) { return expf(x); }
-inline __device__ double exponential(double x) { return exp(x); }
 
 template <typename T>
 struct Constant {

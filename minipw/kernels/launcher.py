@@ -17,6 +17,7 @@ BLOCK = 256
 TYPES = {
     "float32": "float",
     "float64": "double",
+    "uint8": "unsigned char",
     "uint16": "unsigned short",
     "int32": "int",
 }
@@ -51,11 +52,12 @@ def launch(sources, kernel, template, grid, arguments, shared=0, block=None):
     scalars = int, float, np.generic
     arrays = {name: a for name, a in arguments.items() if not isinstance(a, scalars)}
     first_name, first = next(iter(arrays.items()))
+    place = _place(first)
     for name, array in arrays.items():
         if not array.flags.c_contiguous:
             raise ValueError(f"{name} of shape {array.shape} is not contiguous")
-        if _place(array) != _place(first):
-            raise ValueError(f"{name} is on {_place(array)}, {first_name} on {_place(first)}")
+        if _place(array) != place:
+            raise ValueError(f"{name} is on {_place(array)}, {first_name} on {place}")
     number = np.dtype(template[0]).type
     cast = tuple(_cast(name, a, number) for name, a in arguments.items())
     if 0 in grid:
@@ -104,7 +106,7 @@ def _pointer(array):
 
 
 def _place(array):
-    return str(getattr(array, "device", "cpu"))
+    return getattr(array, "device", "cpu")
 
 
 def _cast(name, value, number):

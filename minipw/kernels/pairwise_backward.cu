@@ -7,21 +7,22 @@
 // dx is computed where x_u is not zero; elsewhere k-WTA passes no gradient.
 //
 // Grid: pairwise_dw a block a chunk of pairs and run, a thread a pair at a time;
-// pairwise_dx a block some units and run, a warp a unit, a lane a pair of it at a time.
+// pairwise_dx a warp a unit and run, a lane a pair of the unit at a time.
 //
-// Shapes: pairs and w (R, P), dy (G, R, B, C), dw (G, R, P), dx (G, R, B, H), with G = 1 or
-// 2 gradients; starts (R, H + 1), partner and weight (R, 2 P): the pairs of unit u, those
-// with i = u and those with j = u, are entries starts[u] to starts[u + 1].
+// Shapes: pairs and w (R, P), x (R, B, H), dy (G, R, B, C), dw (G, R, P), dx (G, R, B, H),
+// with G = 1 or 2 gradients; starts (R, H + 1), partner and weight (R, 2 P): the pairs of unit
+// u, those with i = u and those with j = u, are entries starts[u] to starts[u + 1].
 //
-// Deterministic: dw_p is one thread's sum. For dx a lane adds to a column of its own in
-// shared memory, and the lanes' columns are added in order. No sum depends on the block's
-// size, on R or on the device.
+// Deterministic: dw_p is one thread's sum; for dx a lane sums every 32nd pair of its unit, and
+// the lanes' sums are added along a fixed tree. No sum depends on the block's size, on R or on
+// the device.
 //
 // Bytes moved: dw a pair and the gradients, 2 sizeof(I) + G sizeof(T) per p; dx twice
-// sizeof(I) + 4 + sizeof(T) per p, where a weight costs a sector of 32 bytes of the cache.
-// A block copies the lists of its run, 8 W H + sizeof(T) times their values, from the cache.
+// sizeof(I) + 4 + sizeof(T) per p, where a weight of a pair with i = u costs a sector of 32
+// bytes of the cache. A block of dw copies the lists of its run, 8 W H + sizeof(T) times their
+// values, from the cache; for a unit of dx K / H of the rows of x come from there.
 //
-// `room`: how many values fit into shared memory. Where a run has more, or room is
+// `room` of dw: how many values fit into shared memory. Where a run has more, or room is
 // negative, its lists are read where they are.
 
 template <typename T, typename I, int G>
@@ -68,8 +69,9 @@ __global__ void pairwise_dw(const Pair<I>* __restrict__ pairs, const uint2* __re
     dw += run * pair_count;
     bool staged = stage(active, values, units, words, room, active_copy, values_copy);
     if (staged)
-        for (int n = thread; n < G * outputs; n += threads)
-            dy_copy[n] = dy[n / outputs * runs * outputs + n % outputs];
+        for (int g = 0; g < G; ++g)
+            for (int n = thread; n < outputs; n += threads)
+                dy_copy[g * outputs + n] = dy[g * runs * outputs + n];
     __syncthreads();
     int used = threads / classes * classes;
     int first = blockIdx.x * rounds * used, end = min(first + rounds * used, pair_count);
@@ -82,107 +84,81 @@ __global__ void pairwise_dw(const Pair<I>* __restrict__ pairs, const uint2* __re
                            units, classes, first + thread, end, used);
 }
 
-// The pairs of unit u are entries starts[u] to starts[u + 1] of `partner` and `weight`.
-// Samples in which the unit is not zero are numbered as they come, over all words; up to
-// 32 of them are gathered at once, each lane into its own column of sums (G, 32, 32).
-template <typename T, typename I, int G>
-__device__ void gather_dx(const I* __restrict__ partner, const int* __restrict__ weight,
-                          const T* __restrict__ w, const uint2* __restrict__ active,
-                          const T* __restrict__ values, const T* __restrict__ dy,
-                          long long dy_step, T* __restrict__ dx, long long dx_step, T* sums,
-                          int words, int units, int classes, int unit, int first, int end)
-{
-    int lane = threadIdx.x % 32;
-    for (int from = 0, to; from < words; from = to) {
-        int samples = 0;
-        for (to = from; to < words; ++to) {  // as many words as have at most 32 samples
-            int more = __popc(active[(long long)to * units + unit].x);
-            if (samples + more > 32) break;
-            samples += more;
-        }
-        if (samples == 0) continue;
-        for (int g = 0; g < G; ++g)
-            for (int k = 0; k < samples; ++k) sums[(32 * g + k) * 32 + lane] = 0;
-        for (int e = first + lane; e < end; e += 32) {
-            const uint2* other = active + partner[e];
-            unsigned int meet = 0;
-            for (int word = from; word < to; ++word)
-                meet |= active[(long long)word * units + unit].x & other[(long long)word * units].x;
-            if (!meet) continue;
-            int p = weight[e], c = p % classes, before = 0;
-            T w_p = w[p];
-            for (int word = from; word < to; ++word) {
-                unsigned int own = active[(long long)word * units + unit].x;
-                uint2 b = other[(long long)word * units];
-                for (unsigned int both = own & b.x; both; both &= both - 1) {
-                    unsigned int bit = both & (0u - both);
-                    int sample = 32 * word + __ffs(both) - 1;
-                    int k = before + __popc(own & (bit - 1));
-                    // z_p = x[i_p] x[j_p]
-                    T slope = w_p * active_value(values, b, bit);
-                    for (int g = 0; g < G; ++g)
-                        sums[(32 * g + k) * 32 + lane] +=
-                            slope * dy[g * dy_step + sample * classes + c];
-                }
-                before += __popc(own);
-            }
-        }
-        __syncwarp();
-        if (lane < samples) {  // this lane adds up the row of sample `lane`
-            int word = from, k = lane;
-            unsigned int own = active[(long long)word * units + unit].x;
-            for (; k >= __popc(own); own = active[(long long)++word * units + unit].x)
-                k -= __popc(own);
-            for (; k > 0; --k) own &= own - 1;
-            int sample = 32 * word + __ffs(own) - 1;
-            for (int g = 0; g < G; ++g) {
-                T sum = 0;
-                for (int l = 0; l < 32; ++l) sum += sums[(32 * g + lane) * 32 + (lane + l) % 32];
-                dx[g * dx_step + (long long)sample * units + unit] = sum;
-            }
-        }
-        __syncwarp();  // before the sums are cleared
-    }
-}
-
-// starts (R, H + 1), partner and weight (R, 2 P), dx zero at the start. `share`: units of a
-// block. Shared: 1024 G T a warp, then as in pairwise_dw.
-template <typename T, typename I, int G>
+// The pairs of unit u are entries starts[u] to starts[u + 1] of `partner` and `weight`. The
+// warp takes up to S of the samples in which its unit is not zero at once and keeps their sums
+// in registers, so all lanes are busy. Shared: G C (S + 1) T a warp, dy of these samples.
+template <typename T, typename I, int G, int S, bool SPARSE>
 __global__ void pairwise_dx(const int* __restrict__ starts, const I* __restrict__ partner,
                             const int* __restrict__ weight, const T* __restrict__ w,
-                            const uint2* __restrict__ active, const T* __restrict__ values,
+                            const uint2* __restrict__ active, const T* __restrict__ x,
                             const T* __restrict__ dy, T* __restrict__ dx, int pair_count,
-                            int classes, int units, int batch, int share, int room)
+                            int classes, int units, int batch, int class_bits)
 {
-    int thread = threadIdx.x, threads = blockDim.x, words = (batch + 31) / 32;
-    int warp = thread / 32, warps = threads / 32;
-    long long run = blockIdx.y, runs = gridDim.y, outputs = batch * classes;
-    T* sums = (T*)shared_memory + 1024 * G * warp;
-    uint2* active_copy = (uint2*)((T*)shared_memory + 1024 * G * warps);
-    T* dy_copy = (T*)(active_copy + (long long)words * units);
-    T* values_copy = dy_copy + G * outputs;
-    starts += run * (units + 1);
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32, words = (batch + 31) / 32;
+    int unit = blockIdx.x * (blockDim.x / 32) + warp;
+    if (unit >= units) return;
+    long long run = blockIdx.y, samples = gridDim.y * (long long)batch;  // of a gradient
+    T* dy_copy = (T*)shared_memory + warp * G * classes * (S + 1);
+    int first = starts[run * (units + 1) + unit], end = starts[run * (units + 1) + unit + 1];
     partner += run * 2 * pair_count;
     weight += run * 2 * pair_count;
     w += run * pair_count;
     active += run * words * units;
-    values += run * words * 32 * units;
-    dy += run * outputs;
-    dx += run * batch * units;
-    bool staged = stage(active, values, units, words, room, active_copy, values_copy);
-    if (staged)
-        for (int n = thread; n < G * outputs; n += threads)
-            dy_copy[n] = dy[n / outputs * runs * outputs + n % outputs];
-    __syncthreads();
-    int end = min((int)(blockIdx.x + 1) * share, units);
-    for (int unit = blockIdx.x * share + warp; unit < end; unit += warps) {
-        if (staged)
-            gather_dx<T, I, G>(partner, weight, w, active_copy, values_copy, dy_copy, outputs, dx,
-                               runs * batch * units, sums, words, units, classes, unit,
-                               starts[unit], starts[unit + 1]);
-        else
-            gather_dx<T, I, G>(partner, weight, w, active, values, dy, runs * outputs, dx,
-                               runs * batch * units, sums, words, units, classes, unit,
-                               starts[unit], starts[unit + 1]);
+    x += run * batch * units;
+    dy += run * batch * classes;
+    dx += run * batch * units + unit;
+    for (int word = 0; word < words; word += 2) {
+        unsigned long long rest = mask_of_two(active, words, units, word, unit);
+        while (rest) {
+            int sample[S], count = 0;
+            unsigned long long own = rest;
+#pragma unroll
+            for (int k = 0; k < S; ++k) {
+                sample[k] = rest ? __ffsll(rest) - 1 : 0;
+                count += rest != 0;
+                rest &= rest - 1;
+            }
+            own ^= rest;
+            T* column = dy_copy;
+            for (unsigned long long left = own; left; left &= left - 1, ++column)
+                for (int n = lane; n < G * classes; n += 32)
+                    column[n * (S + 1)] =
+                        dy[(n / classes * samples + __ffsll(left) - 1) * classes + n % classes];
+            __syncwarp();
+            T sum[G][S] = {};
+            for (int e = first + lane; e < end; e += 32) {
+                int other = partner[e], p = weight[e];
+                unsigned long long both = own;
+                if (SPARSE) {
+                    both &= mask_of_two(active, words, units, word, other);
+                    if (!both) continue;
+                }
+                int c = p & ((1 << class_bits) - 1);
+                T w_p = __ldcg(w + (p >> class_bits) * classes + c);
+                const T* slope = dy_copy + c * (S + 1);
+#pragma unroll
+                for (int k = 0; k < S; ++k) {
+                    if (k % 4 == 0 && k >= count) break;
+                    // z_p = x[i_p] x[j_p]
+                    bool meet = !SPARSE || both >> sample[k] & 1;
+                    T dz = meet ? w_p * x[sample[k] * units + other] : T(0);
+                    for (int g = 0; g < G; ++g)
+                        sum[g][k] += dz * slope[g * classes * (S + 1) + k];
+                }
+            }
+#pragma unroll
+            for (int k = 0; k < S; ++k) {
+                if (k >= count) break;
+                for (int g = 0; g < G; ++g) {
+                    for (int half = 16; half > 0; half /= 2)
+                        sum[g][k] += __shfl_xor_sync(~0u, sum[g][k], half);
+                    if (lane == 0) dx[(g * samples + sample[k]) * units] = sum[g][k];
+                }
+            }
+            __syncwarp();  // before dy of other samples
+        }
+        x += 64ll * units;
+        dy += 64ll * classes;
+        dx += 64ll * units;
     }
 }

@@ -3,7 +3,8 @@
 After k-WTA only a fraction K^2 / H^2 of the products x[i] x[j] is not zero. For 32 samples
 and a unit a mask says in which of them the unit is not zero, and its values there are stored
 side by side (active.cu). The thread of a pair computes the samples that are set in both masks
-(pairwise_forward.cu, pairwise_backward.cu).
+(pairwise_forward.cu, pairwise_backward.cu). For dx a warp computes the samples in which its
+unit is not zero.
 
 The results are those of `pairwise_forward` and `pairwise_backward`, except that dx stays zero
 for units with x = 0, where k-WTA passes no gradient.
@@ -20,10 +21,13 @@ from minipw.kernels import launcher
 
 WORD = 32
 """Samples that a mask has bits for."""
-ROUNDS = 16
+ROUNDS = 32
 """Pairs of a thread; the order of the forward's sums depends on it."""
-SHARE_ENTRIES = 1 << 14
-"""Pairs of a block of the dx kernel: enough to be worth copying its lists."""
+SAMPLES = 16
+"""Sums of a thread of the dx kernel, 8 or 16."""
+SPARSE = 8
+"""From this ratio of H^2 to P on, the pairs of a unit are so far apart that only those
+x of the dx kernel are read that are not zero."""
 LARGE_BLOCK = 1024
 NARROW = 1 << 16
 """Units that a uint16 can name."""
@@ -40,7 +44,7 @@ class Tables(NamedTuple):
     partner : index ndarray of shape (R, 2 P)
         The other unit.
     weight : int32 ndarray of shape (R, 2 P)
-        Its p.
+        Its p as p // C * 2^n + p % C, with the least n for which C is at most 2^n.
     """
 
     pairs: np.ndarray
@@ -53,7 +57,12 @@ class Tables(NamedTuple):
         return Tables(*(table[r : r + 1] for table in self))
 
 
-def build_tables(i, j, units):
+def class_bits(classes):
+    """The bits that name one of the classes."""
+    return (classes - 1).bit_length()
+
+
+def build_tables(i, j, units, classes):
     """`Tables` of the pairs i, j : int ndarray of shape (R, P), units below `units`."""
     index = np.uint16 if units <= NARROW else np.int32
     runs, size = i.shape
@@ -66,7 +75,8 @@ def build_tables(i, j, units):
         order = np.argsort(unit, kind="stable")
         starts[r, 1:] = np.cumsum(np.bincount(unit, minlength=units))
         partner[r] = pairs[r, :, ::-1].T.reshape(-1)[order]
-        weight[r] = order % size
+        row, c = np.divmod(order % size, classes)
+        weight[r] = row << class_bits(classes) | c
     return Tables(pairs, starts, partner, weight)
 
 
@@ -107,7 +117,7 @@ class DevicePairs:
         self.classes, self.units, self.size = classes, units, size
         self.winners = winners or -(-units // 4)
         rows = (int(np.prod(self.lead)), size)
-        self.tables = build_tables(np.reshape(i, rows), np.reshape(j, rows), units)
+        self.tables = build_tables(np.reshape(i, rows), np.reshape(j, rows), units, classes)
         self.moved = {"numpy": self.tables}
         self.share_of = None  # the stack that this one is part of, and its place there
 
@@ -157,12 +167,13 @@ class DevicePairs:
         arguments |= {"outputs": outputs, "chunks": chunks}
         grid = (-(-y.size // launcher.BLOCK),)
         launcher.launch(FORWARD, "pairwise_sum", (x.dtype,), grid, arguments)
-        return y, (x.shape, w, active, values)
+        return y, (x, w, active, values)
 
     def backward(self, dy, cache):
         """`pairwise_backward` for one dy or two stacked ones."""
         xp = array_module(dy)
-        shape, w, active, values = cache
+        x, w, active, values = cache
+        shape = x.shape
         dy = xp.ascontiguousarray(dy)
         lead, batch = dy.shape[: dy.ndim - len(shape)], shape[-2]
         launcher.expect("dy", dy, (*lead, *shape[:-1], self.classes), w.dtype)
@@ -172,10 +183,11 @@ class DevicePairs:
         dx, dw = xp.zeros((*lead, *shape), dy.dtype), xp.empty((*lead, *w.shape), dy.dtype)
         sizes = {"pair_count": self.size, "classes": self.classes, "units": self.units}
         sizes["batch"] = batch
-        lists = {"active": active, "values": values, "dy": dy}
         template = (dy.dtype, self.tables.pairs.dtype, gradients)
+        lists = {"active": active, "values": values, "dy": dy}
         self._dw(self._tables(xp), template, lists, dw, sizes)
-        self._dx(self._tables(xp), template, {"w": w, **lists}, dx, sizes)
+        lists = {"w": w, "active": active, "x": x, "dy": dy}
+        self._dx(self._tables(xp), template, lists, dx, sizes)
         return dx, dw
 
     def _dw(self, tables, template, lists, dw, sizes):
@@ -192,18 +204,22 @@ class DevicePairs:
         launcher.launch(BACKWARD, "pairwise_dw", template, grid, arguments, shared, block)
 
     def _dx(self, tables, template, lists, dx, sizes):
-        runs, words = lists["active"].shape[:2]
-        block = launcher.BLOCK * 4 // dx.itemsize
-        warps = max(1, block // 32)
-        extra = template[-1] * sizes["batch"] * self.classes
-        room, shared = self._room(dx, 1024 * template[-1] * warps, extra, words)
-        share = -(-SHARE_ENTRIES * self.units // (2 * self.size * warps)) * warps
-        share = min(share, -(-self.units // warps) * warps)
+        warp = template[-1] * self.classes * (SAMPLES + 1) * dx.itemsize  # its shared memory
+        warps = min(max(1, launcher.BLOCK // 32), launcher.shared_memory(dx) // warp)
+        if warps < 1:
+            self._refuse(warp, launcher.shared_memory(dx))
         arguments = {"starts": tables.starts, "partner": tables.partner, "weight": tables.weight}
-        arguments |= {**lists, "dx": dx, **sizes, "share": share, "room": room}
-        grid = (-(-self.units // share), runs)
-        block = 32 * warps
-        launcher.launch(BACKWARD, "pairwise_dx", template, grid, arguments, shared, block)
+        arguments |= {**lists, "dx": dx, **sizes, "class_bits": class_bits(self.classes)}
+        template = (*template, SAMPLES, self.units**2 >= SPARSE * self.size)
+        grid = (-(-self.units // warps), self.tables.pairs.shape[0])
+        shared = warps * warp
+        launcher.launch(BACKWARD, "pairwise_dx", template, grid, arguments, shared, 32 * warps)
+
+    def _refuse(self, needed, limit):
+        raise InputError(
+            f"{self.classes} classes take {needed} bytes of the GPU's shared memory, which "
+            f"has {limit}: use --head fc or --device cpu"
+        )
 
     def _room(self, like, sums, extra, words):
         """Room for values in shared memory, or -1 for none, and the bytes to reserve.
@@ -218,10 +234,7 @@ class DevicePairs:
         room = words * WORD * min(self.winners, self.units)
         needed = sums * like.itemsize
         if needed > limit:
-            raise InputError(
-                f"{self.classes} classes take {needed} bytes of the GPU's shared memory, which "
-                f"has {limit}: use --head fc or --device cpu"
-            )
+            self._refuse(needed, limit)
         staged = needed + 8 * words * self.units + (extra + room) * like.itemsize
         # Blocks with sums have few threads: a multiprocessor should hold at least two.
         return (-1, needed) if staged > (limit // 2 if sums else limit) else (room, staged)

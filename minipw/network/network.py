@@ -206,8 +206,9 @@ class Network:
                 dlogits = xp.stack([dlogits, output_norm_backward(norm_cache)])
             if weights is not None:
                 dlogits = dlogits * weights[share, None]
-            weight = (share.stop - share.start) / batch_size
-            return loss * loss.dtype.type(weight), logits, self.backward(dlogits * weight, caches)
+            if (weight := (share.stop - share.start) / batch_size) < 1:
+                loss, dlogits = loss * loss.dtype.type(weight), dlogits * weight
+            return loss, logits, self.backward(dlogits, caches)
 
         parts = THREADS.map(share_gradients, THREADS.shares(batch_size, SMALLEST_SHARE))
         loss, logits, gradients = parts[0]

@@ -4,6 +4,8 @@ import numpy as np
 
 from minipw import InputError, parameters
 from minipw.backend.arrays import array_module, as_float
+from minipw.backend.cuda import has_kernels
+from minipw.kernels import loss_gpu
 
 
 def softmax_cross_entropy_forward(logits, labels, mask=None, masking="exclude"):
@@ -35,6 +37,8 @@ def softmax_cross_entropy_forward(logits, labels, mask=None, masking="exclude"):
     if xp is np:
         require_labels(labels, logits.shape[-1])
     z = mask_logits(as_float(logits), mask, masking)
+    if has_kernels(xp):
+        return loss_gpu.forward(z, labels, mask)
     z = z - z.max(-1, keepdims=True)
     e = xp.exp(z)
     total = e.sum(-1, keepdims=True)  # (..., B, 1)
@@ -66,8 +70,10 @@ def softmax_cross_entropy_backward(cache):
     d/dz_c of log sum exp(z) is softmax_c. Under a mask both forms of masking leave no
     path to the other classes: a factor 0, or a term that is not in the sum.
     """
+    xp = array_module(cache[0])
+    if has_kernels(xp):
+        return loss_gpu.backward(cache)
     probabilities, labels, mask = cache
-    xp = array_module(probabilities)
     batch, classes = probabilities.shape[-2:]
     dz = probabilities - (labels[..., None] == xp.arange(classes))
     if mask is not None:

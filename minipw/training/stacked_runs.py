@@ -14,7 +14,8 @@ import numpy as np
 
 from minipw import InputError
 from minipw.backend.arrays import array_module, to_device, to_host
-from minipw.backend.cuda import free_memory
+from minipw.backend.cuda import free_memory, has_kernels
+from minipw.kernels import step_gpu
 from minipw.network import cost
 from minipw.network.diagnostics import divergence
 from minipw.network.network import Network
@@ -151,17 +152,25 @@ class Stack:
         )
         for name, gradient in gradients.items():
             update(self.rule, self.network.parameters[name], self.importance[name], gradient)
-        predicted = mask_logits(logits, self.mask, masking).argmax(-1)
-        self.correct += (predicted == labels).sum(-1)
+        z = mask_logits(logits, self.mask, masking)
+        if has_kernels(xp):
+            counted = self.correct, self.finite, self.finite_steps, self.position
+            step_gpu.tally(z, labels, loss, *counted)
+            return
+        self.correct += (z.argmax(-1) == labels).sum(-1)
         self.finite &= xp.isfinite(loss)
         self.finite_steps += self.finite
         self.position += 1
 
     def _batch(self):
         """Inputs (R, B, *shape) and labels (R, B) at `position`."""
+        data, permutation = self.data, self.permutation
+        if has_kernels(self.xp):
+            where = self.rows, self.position, permutation
+            return step_gpu.gather_batch(data.x_train, data.y_train, *where, *data.scale_and_shift)
         rows = self.rows.take(self.position, axis=0)[0]
-        x = inputs(self.data, self.data.x_train.take(rows, axis=0), self.permutation)
-        return x, self.data.y_train.take(rows)
+        x = inputs(data, data.x_train.take(rows, axis=0), permutation)
+        return x, data.y_train.take(rows)
 
     def _find_failures(self, good, size):
         """Repeat a stretch of `size` steps and say what is not finite in the failed runs.

@@ -41,6 +41,7 @@ struct alignas(8) uint2 {
 inline uint2 make_uint2(unsigned int x, unsigned int y) { return {x, y}; }
 
 inline thread_local uint3 threadIdx, blockIdx;
+inline thread_local int turn;  // of a shuffle
 inline uint3 blockDim, gridDim;
 constexpr std::size_t SHARED_BYTES = 232448;  // of an sm_90
 alignas(128) double shared_memory[SHARED_BYTES / sizeof(double)];
@@ -63,6 +64,21 @@ inline void __syncwarp() { barriers->warps[threadIdx.x / 32]->arrive_and_wait();
 using std::min;
 inline int __popc(unsigned int x) { return std::popcount(x); }
 inline int __ffs(unsigned int x) { return __builtin_ffs((int)x); }
+inline int __ffsll(unsigned long long x) { return __builtin_ffsll((long long)x); }
+template <typename T>
+T __ldcg(const T* place)
+{
+    return *place;
+}
+template <typename T>
+T __shfl_xor_sync(unsigned int, T value, int other)
+{
+    static double values[2][1024];
+    T* place = (T*)values[turn ^= 1];  // a lane may be one shuffle ahead of the others
+    place[threadIdx.x] = value;
+    __syncwarp();
+    return place[threadIdx.x ^ (unsigned int)other];
+}
 inline unsigned int __float_as_uint(float x) { return std::bit_cast<unsigned int>(x); }
 inline long long __double_as_longlong(double x) { return std::bit_cast<long long>(x); }
 inline int atomicAdd(int* place, int value) { return std::atomic_ref<int>(*place).fetch_add(value); }
@@ -95,6 +111,7 @@ void run(void (*kernel)(A...), const Launch& launch, std::index_sequence<N...>)
     char* memory = (char*)shared_memory;
     auto work = [&](unsigned int thread) {
         threadIdx = {thread, 0, 0};
+        turn = 0;
         for (long long n = 0; n < blocks; ++n) {
             long long b = launch.backwards ? blocks - 1 - n : n;
             blockIdx.x = (unsigned int)(b % grid[0]);

@@ -23,6 +23,7 @@ class OnStandIn(Host):
 
         def launch(grid, block, arguments, shared_mem=0):
             assert not any(isinstance(a, np.ndarray) for a in arguments)
+            counts.launches += 1
             given = tuple(unwrap(a) if isinstance(a, DeviceArray) else a for a in arguments)
             return start(grid, block, given, shared_mem)
 
@@ -37,6 +38,27 @@ def kernels(cupy, monkeypatch, tmp_path_factory):
     monkeypatch.setitem(cuda.KERNELS, cupy.__name__, OnStandIn(tmp_path_factory.getbasetemp()))
     monkeypatch.setattr("minipw.kernels.launcher.BLOCK", 32)
     return cupy
+
+
+LAUNCHES = {
+    "pairwise adagrad": ({}, 17),
+    "pairwise s-mas": ({"rule": "s-mas"}, 22),
+    "pairwise, multi-head": ({"multi_head": True}, 20),
+    "pairwise, permuted": ({"experiment": "permuted", "tasks": 2}, 17),
+    "fc adagrad": ({"head": "fc"}, 14),
+}
+"""What a step of stacked runs starts on a device; with few runs the host is what it waits for."""
+
+
+@pytest.mark.parametrize("name", LAUNCHES)
+def test_launches_of_a_step(kernels, tiny_dataset, name):
+    changes, expected = LAUNCHES[name]
+    stack = Stack(create_runs(replace(BASE, **changes), (0, 1), tiny_dataset(train=80), kernels))
+    tasks = [run.tasks[0] for run in stack.runs]
+    stack.load(tasks, np.stack([task.train[:10].reshape(1, 10) for task in tasks]))
+    before = counts.launches
+    stack.step()
+    assert counts.launches - before == expected
 
 
 @pytest.mark.parametrize(

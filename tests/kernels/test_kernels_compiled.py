@@ -12,7 +12,7 @@ import pytest
 from host_kernels import TEXTS, Host, compile_text, instances, read, write_records
 
 from minipw.backend.cuda import KERNELS
-from minipw.kernels import launcher
+from minipw.kernels import launcher, loss_gpu, step_gpu
 from minipw.kernels.pairwise_gpu import DevicePairs
 from minipw.nn.gelu import gelu_backward, gelu_forward
 from minipw.nn.kwta import kwta_backward, kwta_forward
@@ -40,6 +40,16 @@ def exercise(rng, dtype):
     x[0, 0] = 0.5
     _, cache = kwta_forward(x, 10)
     kwta_backward(dy, cache)
+    labels = rng.integers(0, 33, (2, 2))
+    loss, _ = loss_gpu.forward(x, labels, None)
+    counted = np.zeros(2, int), np.ones(2, bool), np.zeros(2, int), np.zeros(1, int)
+    step_gpu.tally(x, labels, loss, *counted)
+    if dtype == np.float32:  # inputs have one type
+        rows, scale = rng.integers(0, 5, (3, 2, 2)), np.ones(3, np.float32)
+        for data in (rng.random((5, 33), np.float32), rng.integers(0, 99, (5, 33), np.uint8)):
+            for permutation in (None, rng.permuted(np.tile(np.arange(33), (2, 1)), axis=1)):
+                given = rng.integers(0, 9, 5), rows, np.ones(1, int), permutation, scale, scale
+                step_gpu.gather_batch(data, *given)
     i, j = rng.integers(0, 67, (2, 2, 210))
     x = (rng.standard_normal((2, 33, 67)) * rng.binomial(1, 0.3, (2, 33, 67))).astype(dtype)
     w, dy = (rng.standard_normal(n).astype(dtype) for n in ((2, 210), (2, 2, 33, 3)))
@@ -108,8 +118,8 @@ WRONG = {
     ),
     "no barrier within a warp": (
         "thread",
-        "pairwise_dx<float, unsigned short, 1>",
-        ("__syncwarp();\n        if (lane < samples)", "if (lane < samples)"),
+        "pairwise_dx<float, unsigned short, 1, 16, true>",
+        ("__syncwarp();\n            T sum", "T sum"),
         "data race",
     ),
     "one entry past a row": (

@@ -79,7 +79,7 @@ def test_steps_equal_the_plain_ones(on_host, rng, name, rule):
     kernels = {record[1][0].split("<")[0] for record in host.records}
     assert kernels == {
         *("kwta_forward", "kwta_backward", "gelu_forward", "gelu_backward", "list_active"),
-        *("pairwise_forward", "pairwise_sum", "pairwise_dw", "pairwise_dx"),
+        *("pairwise_forward", "pairwise_sum", "pairwise_dw", "pairwise_dx", "softmax_loss"),
         "update_sgd" if rule.name == "sgd" else "update_importance",
     }
     with without_kernels():

@@ -14,7 +14,7 @@ CLASSES = 3
 # and how many winners the form is told of. With too few it notices on the device.
 PLACES = {
     "shared memory": (64 << 10, None),
-    "global memory": (17 << 10, None),
+    "global memory": (5 << 10, None),
     "more than there is room for": (64 << 10, 1),
 }
 
@@ -77,6 +77,7 @@ def assert_equal_sums(ours, i, j, x, w, dy):
 def test_kernels_equal_the_defining_form(on_host, rng, units, batch, dtype):
     on_host()
     winners = {1: 1, 31: max(units // 3, 1), 33: units - 1, 70: max(units // 7, 1)}[batch]
+    winners = min(winners, 12) if units == 257 else winners  # time
     problem = draw(rng, (), batch, units, dtype, winners=winners if units > 1 else None)
     assert_equal_sums(computed(*problem), *problem)
 
@@ -84,13 +85,13 @@ def test_kernels_equal_the_defining_form(on_host, rng, units, batch, dtype):
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("gradients", [1, 2])
 def test_wherever_the_lists_lie(place, rng, dtype, gradients):
-    i, j, x, w, dy = draw(rng, (2,), 33, 257, dtype, 420, winners=85)
+    i, j, x, w, dy = draw(rng, (2,), 33, 65, dtype, 420, winners=21)
     dy = dy if gradients == 2 else dy[0]
     assert_equal_sums(computed(i, j, x, w, dy, place), i, j, x, w, dy)
 
 
 def test_two_calls_give_the_same_bits(place, rng):
-    problem = draw(rng, (2,), 33, 257, np.float32, 420, winners=85)
+    problem = draw(rng, (2,), 33, 65, np.float32, 420, winners=21)
     for first, second in zip(*(computed(*problem, place) for _ in range(2)), strict=True):
         assert first.tobytes() == second.tobytes()
 
@@ -99,14 +100,14 @@ def test_the_places_are_what_they_are_called(on_host, rng):
     for shared, winners in PLACES.values():
         host = on_host(shared=shared)
         host.records = []
-        problem = draw(rng, (2,), 33, 257, np.float32, 420, winners=85)
+        problem = draw(rng, (2,), 33, 65, np.float32, 420, winners=21)
         computed(*problem, winners)
         rooms = {
             int.from_bytes(before[-1], "little", signed=True)
             for _, (name, _, _, before, _) in host.records
-            if name.startswith(("pairwise_forward", "pairwise_d"))
+            if name.startswith(("pairwise_forward", "pairwise_dw"))
         }
-        assert rooms == {(64 << 10, None): {32 * 65, 64 * 65}, (64 << 10, 1): {32, 64}}.get(
+        assert rooms == {(64 << 10, None): {32 * 17, 64 * 17}, (64 << 10, 1): {32, 64}}.get(
             (shared, winners), {-1}
         )
 
@@ -165,7 +166,7 @@ def test_many_classes_take_a_larger_block(on_host, rng):
 def test_wide_layers_take_wide_indices(on_host, rng, monkeypatch):
     i, j = np.array([[[NARROW - 1], [0]]]), np.array([[[0], [NARROW]]])
     for n, dtype in enumerate((np.uint16, np.int32)):
-        tables = build_tables(i[:, n], j[:, n], NARROW + n)
+        tables = build_tables(i[:, n], j[:, n], NARROW + n, 1)
         assert tables.pairs.dtype == tables.partner.dtype == dtype
         assert tables.pairs.tolist() == [[[i[0, n, 0], j[0, n, 0]]]]
     host = on_host()
@@ -174,7 +175,10 @@ def test_wide_layers_take_wide_indices(on_host, rng, monkeypatch):
     problem = draw(rng, (2,), 33, 31, np.float64, winners=9)
     assert_equal_sums(computed(*problem), *problem)
     names = [name for _, (name, *_) in host.records]
-    assert "pairwise_forward<double, int>" in names and "pairwise_dx<double, int, 2>" in names
+    assert (
+        "pairwise_forward<double, int>" in names
+        and "pairwise_dx<double, int, 2, 16, true>" in names
+    )
 
 
 def test_lists_hold_the_active_units_in_order(on_host, rng):
@@ -194,16 +198,15 @@ def test_lists_hold_the_active_units_in_order(on_host, rng):
 
 
 def test_tables_list_every_pair_under_both_units(rng):
-    i, j = rng.integers(0, 9, (2, 2, 20))
-    tables = build_tables(i, j, 9)
+    i, j = rng.integers(0, 9, (2, 2, 21))
+    tables = build_tables(i, j, 9, 3)
     assert tables.pairs.dtype == tables.partner.dtype == np.uint16
     for r in range(2):
         pairs = list(zip(i[r].tolist(), j[r].tolist(), strict=True))
         for unit in range(9):
             part = slice(*tables.starts[r, unit : unit + 2])
-            entries = zip(
-                tables.partner[r, part].tolist(), tables.weight[r, part].tolist(), strict=True
-            )
+            p = (tables.weight[r, part] >> 2) * 3 + (tables.weight[r, part] & 3)
+            entries = zip(tables.partner[r, part].tolist(), p.tolist(), strict=True)
             expected = [(b, p) for p, (a, b) in enumerate(pairs) if a == unit]
             expected += [(a, p) for p, (a, b) in enumerate(pairs) if b == unit]
             assert list(entries) == expected
@@ -246,7 +249,7 @@ def test_a_wrong_kernel_is_found(on_host, rng):
     right = computed(*problem)
     wrong = {
         "weight * z": "-weight * z",  # y
-        "slope = w_p *": "slope = T(1.001) * w_p *",  # dx
+        "w_p * x": "T(1.001) * w_p * x",  # dx
         "sum[g] += z": "sum[g] = z",  # dw
     }
 
