@@ -43,6 +43,7 @@ from scipy import linalg
 
 from minipw import InputError
 from minipw.backend.arrays import array_module, to_device, to_host
+from minipw.backend.linear_algebra import solve_positive
 from minipw.backend.threads import THREADS
 
 ROWS, STRIPE = 4096, 256  # samples to a float32 product; columns to a part of G (measured)
@@ -248,16 +249,17 @@ def solve(statistics, lam=None):
 
     InputError where nothing was learned, the sums are not finite, or lam is too small.
     """
-    counts, G, M = map(to_host, statistics.sums())
-    N, s = counts.sum(), M.sum(1)
+    counts, M, G = to_host(statistics.counts), to_host(statistics.M), statistics.G.copy()
+    N, s, xp = counts.sum(), M.sum(1), array_module(G)
     if not N > 0:
         raise InputError("nothing was learned: add samples before the weights are asked for")
-    unit = 1e-10 * G.trace() / len(s)  # below it only rounding is left
+    unit = 1e-10 * float(G.trace()) / len(s)  # below it only rounding is left
     M -= np.outer(s, counts / N)
+    mean, total = to_device(xp, s / N), to_device(xp, s)
     for a in range(0, len(s), STRIPE):
-        G[a : a + STRIPE] -= np.outer(s[a : a + STRIPE] / N, s)
+        G[a : a + STRIPE] -= xp.outer(mean[a : a + STRIPE], total)
     diagonal = G.diagonal().copy()
-    unit = max(diagonal.mean(), unit) or 1.0
+    unit = max(float(diagonal.mean()), unit) or 1.0
     if not np.isfinite(unit):
         raise InputError("sums of squares are not finite: scale the features down")
     spread = N - counts @ counts / N  # of the labels
@@ -267,13 +269,12 @@ def solve(statistics, lam=None):
     def attempt(lam, kind="float64"):
         """The score, W, df and factor of one lam; an infinite score where it is too small."""
         A = G.T.astype(kind, "F")  # its upper triangle is G's lower one
-        np.fill_diagonal(A, diagonal + lam)
-        try:
-            factor = linalg.cholesky(A, overwrite_a=True, check_finite=False)
-        except linalg.LinAlgError:
+        A.T.reshape(-1)[:: len(s) + 1] = diagonal + lam
+        right, tests = (to_device(xp, a.astype(kind)) for a in (M, probes))
+        factor, W, half = solve_positive(A, right, tests)
+        if W is None:
             return np.inf, None, np.inf, None
-        W = linalg.cho_solve((factor, False), M.astype(kind), check_finite=False)
-        half = linalg.solve_triangular(factor, probes.astype(kind), trans=1, check_finite=False)
+        W = to_host(W)
         freedom = len(s) - lam * float((half * half).sum()) + 1  # sum d / (d + lam) + 1
         count = statistics.samples()
         left = count - CAUTION * freedom
@@ -286,7 +287,7 @@ def solve(statistics, lam=None):
     _, W, freedom, factor = attempt(lam)
     if W is None:
         raise InputError(f"lam {lam:g} is too small to solve with: use {1e-6 * unit:g} or more")
-    return Solution(statistics, W, lam, freedom, factor)
+    return Solution(statistics, W, lam, freedom, to_host(factor))
 
 
 def _least(score):
