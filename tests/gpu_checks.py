@@ -11,6 +11,7 @@ NumPy backend, a run with itself, or a run with the paper, and raises AssertionE
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 
@@ -18,6 +19,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 sys.path.insert(0, str(Path(__file__).parent))
 
 import golden_steps
+import gpu_closed_form
 import gpu_operations
 from golden_steps import host
 from gpu_operations import CLASSES, OPERATIONS, TOLERANCE, assert_close
@@ -172,6 +174,23 @@ def check_online_classifier(xp):
     assert abs(scores[0] - scores[1]) < 0.01 and scores[0] > 0.3, scores
 
 
+def check_closed_form(xp, images=2000, filters=100):
+    """The same lam and outputs as on the CPU, to 1e-4 of a label."""
+    try:
+        data = datasets.load("cifar-10", download=False)
+    except InputError:
+        data = gpu_closed_form.drawn(images, 500)
+    part = SimpleNamespace(name=data.name, classes=data.classes)
+    part.x_train, part.y_train = data.x_train[:images], data.y_train[:images]
+    part.x_test, part.y_test = data.x_test[:500], data.y_test[:500]
+    (_, (expected, outputs)), (_, (found, ours)) = (
+        gpu_closed_form.closed_form(module, part, filters) for module in (np, xp)
+    )
+    # lam is where a parabola through float32 scores is least; the scores hardly change there
+    assert abs(np.log(found.lam / expected.lam)) < 0.01
+    assert np.abs(ours - outputs).max() < 1e-4
+
+
 def mean_accuracy(xp, experiment, runs):
     """Mean accuracy over seeds of the paper's first network on full MNIST, per cent."""
     data = datasets.load("mnist", download=False)
@@ -195,7 +214,7 @@ def check_permuted_accuracy(xp):
 
 WHOLE = (
     check_networks, check_golden_steps, check_two_runs_are_bit_equal,
-    check_thirty_runs_against_one, check_online_classifier,
+    check_thirty_runs_against_one, check_online_classifier, check_closed_form,
 )  # fmt: skip
 DATA = (check_split_accuracy, check_permuted_accuracy)
 """Those that need full MNIST."""

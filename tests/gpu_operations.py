@@ -13,6 +13,7 @@ from minipw.nn.conv import conv2d_backward, conv2d_forward
 from minipw.nn.dense import dense_backward, dense_forward
 from minipw.nn.gelu import gelu_backward, gelu_forward
 from minipw.nn.kwta import kwta_backward, kwta_forward
+from minipw.nn.loss import softmax_cross_entropy_backward, softmax_cross_entropy_forward
 from minipw.nn.pairwise import Pairs, pairwise_backward, pairwise_forward
 from minipw.rules import Rule, update
 
@@ -77,6 +78,20 @@ def check_gelu(xp):
                 for lead in ((), (2,)):
                     (x,) = draws(dtype, (3, size))
                     compare(xp, gelu_forward, gelu_backward, (x,), lead, approximate=approximate)
+
+
+def check_loss(xp):
+    for dtype in TOLERANCE:
+        for batch in SIZES:
+            logits, labels = draws(dtype, (3, batch, CLASSES))[0], np.full((3, batch), 7)
+            mask = np.arange(CLASSES) >= np.array([0, 5, 7])[:, None, None]
+            for given, masking in ((None, "exclude"), (mask, "exclude"), (mask, "zero")):
+                loss, cache = softmax_cross_entropy_forward(logits, labels, given, masking)
+                arrays = [a if a is None else to_device(xp, a) for a in (logits, labels, given)]
+                ours, our_cache = softmax_cross_entropy_forward(*arrays, masking)
+                assert_close(ours, loss)
+                dz = softmax_cross_entropy_backward(cache)
+                assert_close(softmax_cross_entropy_backward(our_cache), dz)
 
 
 def check_kwta(xp):
@@ -149,6 +164,6 @@ def check_updates(xp):
 
 
 OPERATIONS = (
-    check_dense, check_convolution, check_gelu, check_kwta, check_kwta_ties,
+    check_dense, check_convolution, check_gelu, check_loss, check_kwta, check_kwta_ties,
     check_transposed_inputs, check_pairwise, check_updates,
 )  # fmt: skip

@@ -11,7 +11,7 @@ import re
 import sys
 from pathlib import Path
 
-PARTS = ("checks", "accuracy", "bench", "torch", "memcheck", "racecheck")
+PARTS = ("checks", "accuracy", "bench", "closed", "torch", "memcheck", "racecheck")
 GOALS = {"split": 83.1, "permuted": 95.4}
 """The paper's accuracies, per cent."""
 
@@ -61,8 +61,28 @@ def rows_of(folder):
         yield "the first in PyTorch", f"{text}; ours is {ours / theirs:.1f} times as fast"
     for kernel in bench.get("kernels", ()):
         yield kernel["kernel"], f"{kernel['ms']:.3f} ms, {kernel['ratio']:.1f} times its floor"
+    yield from variant_rows(bench.get("variants", ()))
     if bench:
         yield "every run of the paper", f"{bench['paper_seconds'] / 60:.1f} min, estimated"
+        for part, seconds in bench["paper_parts"].items():
+            yield f"  {part}", f"{seconds / 60:.1f} min"
+    if closed := json_of(folder, "closed"):
+        seconds = closed["filters_seconds"] + closed["sums_seconds"]
+        text = f"{closed['images']:,} images, {closed['features']:,} features: {seconds:.1f} s "
+        text += f"for filters and sums, {closed['solve_seconds']:.1f} s to solve"
+        yield f"closed form, {closed['data']}", f"{text}, {closed['accuracy']:.1f} %"
+
+
+def variant_rows(variants):
+    """A row a kernel and constant: every value with its time in multiples of the floor."""
+    groups = {}
+    for row in variants:
+        groups.setdefault((row["kernel"], row["constant"]), []).append(row)
+    for (kernel, constant), rows in groups.items():
+        times = ", ".join(f"{row['value']}: {row['ratio']:.1f}" for row in rows)
+        (chosen,) = [row["value"] for row in rows if row["set"]]
+        best = min(rows, key=lambda row: row["ratio"])["value"]
+        yield f"{kernel} by {constant}", f"{times} times its floor; set {chosen}, best {best}"
 
 
 def main(folder):

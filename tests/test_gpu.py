@@ -1,6 +1,9 @@
 """The checks on a device, and the checks themselves where there is none."""
 
+import json
+
 import gpu_checks
+import gpu_closed_form
 import gpu_operations
 import pytest
 from gpu_checks import DATA, OPERATIONS, WHOLE, host
@@ -43,6 +46,18 @@ def test_over_the_stand_in(cupy, check):
     check(cupy)
 
 
+def test_the_closed_form_over_the_stand_in(cupy, isolated, monkeypatch, capsys):
+    monkeypatch.setattr("minipw.nn.patches.SAMPLE", 5000)
+    gpu_checks.check_closed_form(cupy, 300, 10)
+    plain, small = gpu_closed_form.drawn, gpu_closed_form.drawn(300, 50)
+    monkeypatch.setattr(gpu_closed_form, "drawn", lambda *_: small)
+    monkeypatch.setattr(gpu_closed_form, "FILTERS", 10)
+    gpu_closed_form.main()
+    row = json.loads(capsys.readouterr().out)
+    assert (row["data"], row["images"], row["features"]) == ("drawn", 300, 80)
+    assert row["accuracy"] > 50 and plain(20, 5).x_test.shape == (5, 32, 32, 3)
+
+
 @pytest.fixture
 def one_sum_in_a_thousand_is_off(monkeypatch):
     """What comes back to the host is off by a thousandth in one entry."""
@@ -71,7 +86,7 @@ def test_without_pytest(cupy, capsys, monkeypatch):
     monkeypatch.setattr("gpu_operations.SIZES", gpu_operations.SIZES)  # put back at the end
     cupy.cuda.set_allocator = lambda allocator: None
     assert gpu_checks.main(["--kernels"]) == 0
-    assert capsys.readouterr().out.splitlines()[-1] == "6 of 6 checks hold"
+    assert capsys.readouterr().out.splitlines()[-1] == "7 of 7 checks hold"
     monkeypatch.setattr(gpu_checks, "OPERATIONS", (check_wrong, OPERATIONS[0]))
     monkeypatch.setattr(gpu_checks, "WHOLE", ())
     assert gpu_checks.main([]) == 1

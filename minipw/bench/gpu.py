@@ -14,7 +14,14 @@ import numpy as np
 from minipw import datasets
 from minipw.backend import cuda
 from minipw.backend.cuda import device_text, free_memory, release_memory, without_kernels
-from minipw.bench.kernels import dense_times, kernel_times, rates, report_kernels
+from minipw.bench.kernels import (
+    dense_times,
+    kernel_times,
+    rates,
+    report_kernels,
+    report_variants,
+    variant_times,
+)
 from minipw.experiments.run_times import duration, estimated_seconds
 from minipw.network.cost import step_operations
 from minipw.paper.cells import OUTLINES, cells, select
@@ -134,7 +141,7 @@ def outline_of(settings):
 
 
 def paper_seconds(results):
-    """Estimated seconds of every run of the paper's tables and figures on this device.
+    """Estimated seconds of every run of the paper on this device, by table or figure.
 
     Each run's estimate for a core is scaled as the measured cells of the same head are.
     """
@@ -143,15 +150,17 @@ def paper_seconds(results):
         estimate = row["runs"] * estimated_seconds(settings, outline_of(settings))
         ratios.setdefault(settings.head, []).append(row["cell_seconds"] / estimate)
     means = {head: statistics.mean(values) for head, values in ratios.items()}
-    runs = {}
+    runs = {}  # those of a cell that stands in two parts count where it comes first
     for cell in cells("all"):
         settings, _ = resolve(OUTLINES[cell.dataset], **cell.request)
-        runs[settings] = max(cell.runs, runs.get(settings, 0))
-    other = statistics.mean(means.values())
-    return sum(
-        count * estimated_seconds(settings, outline_of(settings)) * means.get(settings.head, other)
-        for settings, count in runs.items()
-    )
+        part, count = runs.get(settings, (cell.part, 0))
+        runs[settings] = part, max(cell.runs, count)
+    other, seconds = statistics.mean(means.values()), {}
+    for settings, (part, count) in runs.items():
+        estimate = count * estimated_seconds(settings, outline_of(settings))
+        estimate *= means.get(settings.head, other)
+        seconds[part] = seconds.get(part, 0) + estimate
+    return seconds
 
 
 def main(args):
@@ -176,13 +185,16 @@ def main(args):
     stack, _ = loaded_stack(settings, range(first["runs_together"]), dataset, xp, STEPS)
     kernels = dense_times(xp, stack, bandwidth, rate) + kernel_times(stack, bandwidth)
     report_kernels(kernels, first, say)
+    variants = variant_times(stack, bandwidth)
+    report_variants(variants, say)
     del stack
     began = time.perf_counter()
     list(run_seeds(settings, range(first["runs"]), dataset, xp, first["runs_together"]))
     whole = time.perf_counter() - began
-    say(f"first cell, {first['runs']} runs from start to end on {dataset.name}: {whole:.1f} s")
-    total = paper_seconds(results)
-    say(f"every run of the paper, estimated from these: {duration(total)}")
+    say(f"\nfirst cell, {first['runs']} runs from start to end on {dataset.name}: {whole:.1f} s")
+    parts = paper_seconds(results)
+    text = ", ".join(f"{part} {duration(seconds)}" for part, seconds in parts.items())
+    say(f"every run of the paper, estimated from these: {duration(sum(parts.values()))} ({text})")
     if args.json:
         report = {
             "device": cuda.device_name(),
@@ -192,8 +204,10 @@ def main(args):
             "sgemm_tflops": rate / 1e12,
             "cells": rows,
             "kernels": kernels,
+            "variants": variants,
             "first_cell_seconds": whole,
-            "paper_seconds": total,
+            "paper_seconds": sum(parts.values()),
+            "paper_parts": parts,
         }
         print(json.dumps(report))
     return 0

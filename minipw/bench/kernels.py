@@ -12,7 +12,7 @@ from functools import partial
 import numpy as np
 
 from minipw.backend.cuda import device_seconds
-from minipw.kernels import launcher
+from minipw.kernels import launcher, pairwise_gpu
 
 CALLS = 20
 """Launches of a kernel between two events."""
@@ -20,6 +20,13 @@ COPIED = 1 << 27
 """Numbers in the array that is copied: 512 MiB, many times a device's cache."""
 SIDE = 4096
 """Rows and columns of the matrices that are multiplied."""
+VARIANTS = (
+    (pairwise_gpu, "ROUNDS", (16, 32, 64), ("pairwise_forward", "pairwise_sum", "pairwise_dw")),
+    (pairwise_gpu, "SAMPLES", (8, 16), ("pairwise_dx",)),
+    (pairwise_gpu, "SPARSE", (0, 8), ("pairwise_dx",)),  # with 0 every head is sparse
+    (launcher, "BLOCK", (128, 256, 512), ("pairwise_forward", "pairwise_dx")),
+)
+"""Constants of modules, values to time, and the kernels that depend on them."""
 KERNEL = "{kernel:22s} {launches:5d} {ms:8.4f} {gb_per_second:7.0f} {floor_ms:9.4f} {ratio:6.1f}"
 
 
@@ -47,13 +54,18 @@ def moved_bytes(arguments, share):
     return sum(factors.get(name, 1) * a.nbytes for name, a in arrays.items())
 
 
-def kernel_times(stack, bandwidth):
-    """Time, bytes and floor of every kernel of a step; the parameters end up meaningless."""
+def kernel_times(stack, bandwidth, only=None):
+    """Time, bytes and floor of the kernels of a step; the parameters end up meaningless.
+
+    only : tuple of str, the kernels that are timed, or None for all
+    """
     plain, found, network = launcher.launch, {}, stack.network
     share = network.winners / network.architecture.units
 
     def launch(sources, kernel, template, grid, arguments, *rest, **named):
         call = partial(plain, sources, kernel, template, grid, arguments, *rest, **named)
+        if only and kernel not in only:
+            return call()
         times = found.setdefault(kernel, [0, 0.0, 0.0])
         times[0] += 1
         times[1] += device_seconds(call, 3, CALLS)
@@ -66,6 +78,21 @@ def kernel_times(stack, bandwidth):
     finally:
         launcher.launch = plain
     return [kernel_row(name, *times, times[2] / bandwidth) for name, times in found.items()]
+
+
+def variant_times(stack, bandwidth):
+    """What the kernels take with other constants: a dict a constant, value and kernel."""
+    rows = []
+    for module, constant, values, kernels in VARIANTS:
+        is_set = getattr(module, constant)
+        try:
+            for value in values:
+                setattr(module, constant, value)
+                given = {"constant": constant, "value": value, "set": value == is_set}
+                rows += [given | row for row in kernel_times(stack, bandwidth, kernels)]
+        finally:
+            setattr(module, constant, is_set)
+    return rows
 
 
 def kernel_row(name, launches, seconds, moved, floor):
@@ -103,3 +130,12 @@ def report_kernels(kernels, row, say):
     )
     for kernel in kernels:
         say(KERNEL.format(**kernel))
+
+
+def report_variants(variants, say):
+    """The table of constants; * marks the values that are set."""
+    say(f"\n{'constant':10s} {'value':>6s} {'kernel':22s}       ms  ratio")
+    for row in variants:
+        mark = "*" if row["set"] else ""
+        text = "{constant:10s} {value:5d}{mark:1s} {kernel:22s} {ms:8.4f} {ratio:6.1f}"
+        say(text.format(**row, mark=mark))

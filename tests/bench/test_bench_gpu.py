@@ -10,6 +10,7 @@ from stacked_cases import BASE
 
 from minipw import datasets
 from minipw.bench import gpu, kernels
+from minipw.kernels import launcher, pairwise_gpu
 from minipw.paper.cells import Cell
 from minipw.training.many_seeds import create_runs
 from minipw.training.stacked_runs import Stack
@@ -87,6 +88,9 @@ def test_launches_are_timed_and_the_launcher_is_given_back(cupy, tiny_dataset, m
         fake.launch(("a.cu",), "two", (), (1,), {"theta": x})
 
     stack.step = step
+    (row,) = kernels.kernel_times(stack, 1e9, ("two",))
+    assert row["kernel"] == "two" and len(launched) == 2 + 1 + 3 * kernels.CALLS
+    launched.clear()
     rows = kernels.kernel_times(stack, bandwidth=1e9)
     assert fake.launch is plain
     assert [(row["kernel"], row["launches"]) for row in rows] == [("one", 2), ("two", 1)]
@@ -94,6 +98,29 @@ def test_launches_are_timed_and_the_launcher_is_given_back(cupy, tiny_dataset, m
     assert launched[0] == ((("a.cu",), "one", (), (1,), {"x": x}, 5), {"block": 7})
     # Each of the three is launched once uncounted and three times 20 times.
     assert len(launched) == 3 * (1 + 3 * kernels.CALLS)
+
+
+def test_every_variant_is_timed_with_its_constant(monkeypatch):
+    seen = []
+
+    def timed(stack, bandwidth, only):
+        seen.append((pairwise_gpu.ROUNDS, pairwise_gpu.SAMPLES, launcher.BLOCK))
+        return [{"kernel": name, "ms": 1.0, "ratio": 2.0} for name in only]
+
+    monkeypatch.setattr(kernels, "kernel_times", timed)
+    rows, lines = kernels.variant_times(None, 1e9), []
+    first = [(row["constant"], row["value"], row["set"], row["kernel"]) for row in rows[:4]]
+    names = "pairwise_forward", "pairwise_sum", "pairwise_dw", "pairwise_forward"
+    assert first == [
+        ("ROUNDS", n, n == 32, name) for n, name in zip((16, 16, 16, 32), names, strict=True)
+    ]
+    assert [constants[0] for constants in seen[:3]] == [16, 32, 64]
+    assert seen[3][1] == 8 and seen[-1][2] == 512
+    assert (pairwise_gpu.ROUNDS, pairwise_gpu.SAMPLES, launcher.BLOCK) == (32, 16, 256)
+    for _, constant, values, _ in kernels.VARIANTS:  # what is set is among what is timed
+        assert sum(row["set"] for row in rows if row["constant"] == constant) >= 1, values
+    kernels.report_variants(rows, lines.append)
+    assert lines[4].split() == ["ROUNDS", "32*", "pairwise_forward", "1.0000", "2.0"]
 
 
 def test_json(command, small):
@@ -109,6 +136,8 @@ def test_json(command, small):
     assert row["cell_seconds"] > steps * row["step_ms"] / 1e3
     assert row["speed_up"] == pytest.approx(row["baseline_step_ms"] / row["step_ms"])
     assert [kernel["kernel"] for kernel in report["kernels"]] == ["dense y = x w", "dense dw"]
+    assert sum(report["paper_parts"].values()) == pytest.approx(report["paper_seconds"])
+    assert {"table1", "table3"} <= report["paper_parts"].keys() and report["variants"] == []
     assert report["paper_seconds"] > report["first_cell_seconds"] > 0
 
 
