@@ -10,7 +10,6 @@ The gathers of the pairwise head are not in the floor: their cost shows in the r
 """
 
 import json
-import statistics
 import time
 from dataclasses import dataclass
 
@@ -18,6 +17,8 @@ import numpy as np
 
 from minipw import datasets
 from minipw.backend.threads import THREADS
+from minipw.bench import closed_form
+from minipw.bench.clocks import median_seconds
 from minipw.network.cost import step_operations
 from minipw.network.network import SMALLEST_SHARE
 from minipw.rules import update
@@ -81,17 +82,6 @@ def copy_bandwidth(size=1 << 26, repeats=9):
         THREADS.map(lambda part: np.copyto(b[part], a[part]), shares)
 
     return 2 * a.nbytes / median_seconds(copy, repeats)
-
-
-def median_seconds(function, repeats):
-    """Median time of a call, after one that is not counted."""
-    function()
-    times = []
-    for _ in range(repeats):
-        began = time.perf_counter()
-        function()
-        times.append(time.perf_counter() - began)
-    return statistics.median(times)
 
 
 def measure(case, dataset, rate, bandwidth):
@@ -159,8 +149,11 @@ def main(as_json=False):
     for case in CASES:
         rows.append(measure(case, dataset, rate, bandwidth))
         say(ROW.format(**rows[-1]), flush=True)
+    say(f"\n{closed_form.HEADINGS}")
+    closed = closed_form.measure(rate)
+    say("\n".join(map(closed_form.text, closed)))
     if as_json:
         machine = {"threads": THREADS.count, "sgemm_gflops": rate / 1e9}
         machine["copy_gb_per_second"] = bandwidth / 1e9
-        print(json.dumps({"machine": machine, "cases": rows}))
+        print(json.dumps({"machine": machine, "cases": rows, "closed_form": closed}))
     return 0

@@ -239,7 +239,13 @@ def speed(_, __, folder):
         f"{name.replace('_', ' ')} {v:.4g}" if isinstance(v, (int, float)) else str(v)
         for name, v in bench["machine"].items()
     )
-    return f"{'; '.join(facts)}\n\n{tables.markdown([head, *lines])}"
+    closed = [["the closed form", "ms", "samples/s", "share of the floor's rate"]]
+    for row in bench.get("closed_form", []):
+        rate, share = row["per_second"], row["share"]
+        rate, share = rate and f"{rate:,.0f}", share and f"{share:.2f}"
+        closed.append([row["operation"], f"{row['ms']:.2f}", rate or "", share or ""])
+    parts = ["; ".join(facts), tables.markdown([head, *lines]), tables.markdown(closed)]
+    return "\n\n".join(filter(None, parts))
 
 
 SECTIONS = {

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from minipw.bench import cpu
+from minipw.bench import closed_form, cpu
 from minipw.network import cost
 from minipw.network.architecture import Architecture
 
@@ -70,6 +70,7 @@ def test_measure(tiny_dataset, rule, arrays):
 def test_rates_are_positive():
     assert cpu.sgemm_rate(size=64, repeats=3) > 0
     assert cpu.copy_bandwidth(size=1 << 16, repeats=3) > 0
+    assert closed_form.ssyrk_rate(size=64, repeats=3) > 0
 
 
 @pytest.fixture
@@ -77,6 +78,10 @@ def quick(monkeypatch):
     monkeypatch.setattr(cpu, "CASES", [TINY, TINY])
     monkeypatch.setattr(cpu, "sgemm_rate", lambda: 1e10)
     monkeypatch.setattr(cpu, "copy_bandwidth", lambda: 2e10)
+    sizes = {"FILTERS": 3, "IMAGES": 4, "FEATURES": 20, "SAMPLES": 30, "SMALL": 20, "CALL": 20}
+    for name, size in sizes.items():
+        monkeypatch.setattr(closed_form, name, size)
+    monkeypatch.setattr(closed_form, "ssyrk_rate", lambda: 1e10)
 
 
 def test_command(command, quick):
@@ -85,11 +90,17 @@ def test_command(command, quick):
     assert (status, err, out.count("\n")) == (0, "", 1)
     assert report["machine"].items() >= {"sgemm_gflops": 10, "copy_gb_per_second": 20}.items()
     assert len(report["cases"]) == 2 and report["cases"][0]["ratio"] > 0
+    patches, sums, *others = report["closed_form"]
+    products = 2 * 4 * 27**2 * 108 * 3  # of 4 images and 3 filters
+    assert patches["share"] == pytest.approx(products / 1e10 / (patches["ms"] / 1e3))
+    assert sums["share"] == pytest.approx(30 * 20**2 / 1e10 / (sums["ms"] / 1e3))
+    assert sums["per_second"] == pytest.approx(30 / (sums["ms"] / 1e3))
+    assert len(others) == 4 and all(row["share"] is None for row in others)
 
 
 def test_table(command, quick):
     status, out, err = command("bench")
     lines = out.splitlines()
-    assert (status, err, len(lines)) == (0, "", 5)
+    assert (status, err, len(lines)) == (0, "", 13)
     assert lines[0].endswith("SGEMM 10 GFLOP/s, copy 20.0 GB/s (read + written)")
     assert lines[3].startswith("mlp-30-1 pairwise") and len(lines[3]) == len(lines[2])
