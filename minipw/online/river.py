@@ -1,10 +1,11 @@
-"""The online classifier as a classifier of River."""
+"""The online classifiers as classifiers of River."""
 
 import numpy as np
 from scipy.sparse import csr_array
 
 from minipw import InputError
 from minipw.online.classifier import OnlineClassifier
+from minipw.online.ridge import StreamingRidgeClassifier as _StreamingRidgeClassifier
 from minipw.online.validation import number
 
 try:
@@ -22,58 +23,21 @@ NO_FEATURE = ("no feature",)
 """The columns of a stream that begins with an empty sample: one, of missing values."""
 
 
-class PairwiseClassifier(base.MiniBatchClassifier):
-    """`OnlineClassifier` for samples that are dicts of numbers.
+class _OnlineClassifier(base.MiniBatchClassifier):
+    """What the classifiers have in common; `_kind` is the learner's class."""
 
-    A feature that comes later widens the first layer. Predictions ignore features that were
-    never learned. A value of None or NaN is missing and counts as the mean.
-
-    Parameters
-    ----------
-    absent : {"zero", "mean"}
-        What a feature counts as that a sample does not have.
-    seed : int
-    backbone, ..., smas_norm
-        Those of `OnlineClassifier`.
-    """
-
-    def __init__(
-        self,
-        backbone="mlp-500-1",
-        head="pairwise",
-        rule="adagrad",
-        learning_rate=None,
-        density=0.2,
-        importance_lambda=0.3,
-        batch_size=1,
-        pair_weights_per_class=None,
-        reserve=10,
-        running_standardize=True,
-        standardized_limit=3.0,
-        bias=True,
-        class_weight=None,
-        half_life=None,
-        absent="zero",
-        kwta_threshold="k+1",
-        gelu="tanh",
-        smas_norm="mean",
-        seed=0,
-    ):
-        # Each argument becomes the attribute of its name.
-        vars(self).update((name, value) for name, value in locals().items() if name != "self")
-        if absent not in ("zero", "mean"):
-            raise InputError(f"absent is {absent!r}: use zero or mean")
+    def _begin(self, parameters):
+        """Each parameter becomes the attribute of its name."""
+        vars(self).update((name, value) for name, value in parameters.items() if name != "self")
+        if self.absent not in ("zero", "mean"):
+            raise InputError(f"absent is {self.absent!r}: use zero or mean")
         self._columns = {}  # from each feature to its column
         self._first, self._sparse = [], False
         self._learner = self._new_learner()
 
     def _new_learner(self):
         settings = {k: v for k, v in self._get_params().items() if k != "absent"}
-        return OnlineClassifier(**settings, missing=True)
-
-    @classmethod
-    def _unit_test_params(cls):
-        yield {"backbone": "mlp-50-1"}
+        return self._kind(**settings, missing=True)
 
     @property
     def _multiclass(self):
@@ -88,7 +52,7 @@ class PairwiseClassifier(base.MiniBatchClassifier):
         self._learn(X.to_dict("records"), y)
 
     def flush(self):
-        """Learn the samples that wait for a full batch, with a `batch_size` above 1."""
+        """Learn what waits: for a full batch, or to fix the features of the closed form."""
         self._learner.flush()
 
     def predict_proba_one(self, x):
@@ -134,7 +98,7 @@ class PairwiseClassifier(base.MiniBatchClassifier):
         learner.partial_fit(rows, list(labels))
 
     def _predict(self, samples):
-        if self._learner.network is None:
+        if not any(self._learner.counts):
             return np.zeros((len(samples), 0))
         width = self._learner.input_shape[0]
         return self._learner.predict_proba(self._rows(samples, self._columns, width))
@@ -155,6 +119,84 @@ class PairwiseClassifier(base.MiniBatchClassifier):
         dense = np.full((len(samples), width), absent)
         dense[rows, places] = values
         return dense
+
+
+class PairwiseClassifier(_OnlineClassifier):
+    """`OnlineClassifier` for samples that are dicts of numbers.
+
+    A feature that comes later widens the first layer. Predictions ignore features that were
+    never learned. A value of None or NaN is missing and counts as the mean.
+
+    Parameters
+    ----------
+    absent : {"zero", "mean"}
+        What a feature counts as that a sample does not have.
+    seed : int
+    backbone, ..., smas_norm
+        Those of `OnlineClassifier`.
+    """
+
+    _kind = OnlineClassifier
+
+    def __init__(
+        self,
+        backbone="mlp-500-1",
+        head="pairwise",
+        rule="adagrad",
+        learning_rate=None,
+        density=0.2,
+        importance_lambda=0.3,
+        batch_size=1,
+        pair_weights_per_class=None,
+        reserve=10,
+        running_standardize=True,
+        standardized_limit=3.0,
+        bias=True,
+        class_weight=None,
+        half_life=None,
+        absent="zero",
+        kwta_threshold="k+1",
+        gelu="tanh",
+        smas_norm="mean",
+        seed=0,
+    ):
+        self._begin(locals())
+
+    @classmethod
+    def _unit_test_params(cls):
+        yield {"backbone": "mlp-50-1"}
+
+
+class StreamingRidgeClassifier(_OnlineClassifier):
+    """The closed form, `minipw.online.StreamingRidgeClassifier`, for dicts of numbers.
+
+    Features may come and go as with `PairwiseClassifier`, where `features` are random.
+
+    Parameters
+    ----------
+    absent : {"zero", "mean"}
+        What a feature counts as that a sample does not have.
+    seed : int
+    features, size, first, class_weight
+        Those of the learner.
+    """
+
+    _kind = _StreamingRidgeClassifier
+
+    def __init__(
+        self,
+        features="auto",
+        size=None,
+        first=1000,
+        class_weight=None,
+        absent="zero",
+        seed=0,
+    ):
+        self._begin(locals())
+
+    @classmethod
+    def _unit_test_params(cls):
+        yield {"size": 50, "first": 100}
 
 
 def _number(feature, value):

@@ -1,4 +1,4 @@
-"""The classifier of River, under River's own checks."""
+"""The classifiers of River, under River's own checks."""
 
 import copy
 import inspect
@@ -9,7 +9,8 @@ import pytest
 from learner_streams import stream
 
 from minipw import InputError
-from minipw.online.classifier import OnlineClassifier
+from minipw.online import OnlineClassifier
+from minipw.online import StreamingRidgeClassifier as Ridge
 
 pytest.importorskip("river", reason="river is not installed")
 
@@ -18,10 +19,10 @@ from river import datasets, linear_model, metrics, preprocessing
 from river.checks import yield_checks
 from river.evaluate import progressive_val_score
 
-from minipw.online.river import PairwiseClassifier
+from minipw.online.river import PairwiseClassifier, StreamingRidgeClassifier
 
-MODEL = PairwiseClassifier(backbone="mlp-20-1")
-CHECKS = list(yield_checks(MODEL))
+MODELS = PairwiseClassifier(backbone="mlp-20-1"), StreamingRidgeClassifier(size=30, first=20)
+CHECKS = [(model, check) for model in MODELS for check in yield_checks(model)]
 
 
 def test_flush_learns_what_waits():
@@ -33,14 +34,14 @@ def test_flush_learns_what_waits():
     assert (model._learner.samples, model._learner.waiting) == (13, 0)
 
 
-@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
-def test_the_checks_of_river(check):
+@pytest.mark.parametrize(("model", "check"), CHECKS, ids=lambda given: "")
+def test_the_checks_of_river(model, check):
     """All of them; `_unit_test_skips` names none."""
-    check(MODEL.clone())
+    check(model.clone())
 
 
 def test_no_check_is_left_out():
-    assert MODEL._unit_test_skips() == set() and len(CHECKS) > 25
+    assert all(model._unit_test_skips() == set() for model in MODELS) and len(CHECKS) > 2 * 25
 
 
 def samples(count=60):
@@ -71,11 +72,14 @@ def test_the_logic_is_the_learner_s():
     assert model.predict_one(x[0]) == learner.predict(rows[:1])[0]
 
 
-def test_the_parameters_are_the_learner_s():
-    own = inspect.signature(PairwiseClassifier).parameters
-    other = inspect.signature(OnlineClassifier).parameters
+@pytest.mark.parametrize(
+    ("model", "learner", "left_out"),
+    [(PairwiseClassifier, OnlineClassifier, set()), (StreamingRidgeClassifier, Ridge, {"like"})],
+)
+def test_the_parameters_are_the_learner_s(model, learner, left_out):
+    own, other = (inspect.signature(kind).parameters for kind in (model, learner))
     assert own.keys() - other.keys() == {"absent"}
-    assert other.keys() - own.keys() == {"classes", "device", "missing"}
+    assert other.keys() - own.keys() == {"classes", "device", "missing"} | left_out
     shared = own.keys() - {"absent"}
     assert all(own[name].default == other[name].default for name in shared)
 
