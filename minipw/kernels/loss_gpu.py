@@ -12,7 +12,7 @@ def forward(z, labels, mask):
     The cache is (dz, mask), dz before the mask.
     """
     xp = array_module(z)
-    z, labels = xp.ascontiguousarray(z), xp.ascontiguousarray(labels)
+    z, labels = xp.ascontiguousarray(z), xp.ascontiguousarray(labels, "int64")
     launcher.expect("z", z, z.shape)
     launcher.expect("labels", labels, z.shape[:-1], "int64")
     (*lead, batch, classes), runs = z.shape, int(np.prod(z.shape[:-2]))

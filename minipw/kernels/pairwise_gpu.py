@@ -40,7 +40,7 @@ class Tables(NamedTuple):
     pairs : index ndarray of shape (R, P, 2)
     starts : int32 ndarray of shape (R, H + 1)
         The pairs of unit u, with i = u or j = u, are entries starts[u] to starts[u + 1] of
-        the other two.
+        the other two, by the other unit: neighbouring lanes of dx read neighbouring x.
     partner : index ndarray of shape (R, 2 P)
         The other unit.
     weight : int32 ndarray of shape (R, 2 P)
@@ -71,10 +71,11 @@ def build_tables(i, j, units, classes):
     partner = np.empty((runs, 2 * size), index)
     weight = np.empty((runs, 2 * size), np.int32)
     for r in range(runs):
-        unit = pairs[r].T.reshape(-1)  # every i, then every j
-        order = np.argsort(unit, kind="stable")
+        unit, other = pairs[r].T.reshape(-1), pairs[r, :, ::-1].T.reshape(-1)  # i, then j
+        order = np.argsort(other, kind="stable")
+        order = order[np.argsort(unit[order], kind="stable")]
         starts[r, 1:] = np.cumsum(np.bincount(unit, minlength=units))
-        partner[r] = pairs[r, :, ::-1].T.reshape(-1)[order]
+        partner[r] = other[order]
         row, c = np.divmod(order % size, classes)
         weight[r] = row << class_bits(classes) | c
     return Tables(pairs, starts, partner, weight)
