@@ -24,6 +24,7 @@ def learn_shards(learner, shards, executor=None, label=None):
             learner.predict(x_new)
 
     A learner without features takes the first samples itself, in the order of the shards.
+    New classes come in the order in which shards are done.
     Where a shard fails, or Ctrl-C ends the call, the learner stays as it was.
 
     Parameters

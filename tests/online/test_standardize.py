@@ -149,3 +149,17 @@ def test_a_copy_goes_on_bit_for_bit():
         for standardizer in (one, other):
             standardizer.update(x[begun:])
         np.testing.assert_array_equal(one.transform(x), other.transform(x))
+
+
+def test_whole_number_weights_are_repeats_in_any_order():
+    rng = np.random.default_rng(0)
+    x, weights = rng.standard_t(2, (60, 4)), rng.integers(0, 4, 60)
+    x[rng.random(x.shape) < 0.2] = np.nan
+    for centred in (True, False):
+        weighted, repeated = (Standardizer(4, 3.0, True, centred) for _ in range(2))
+        order = rng.permutation(60)
+        weighted.begin(x[order], 0.5 * weights[order])
+        repeated.begin(x.repeat(weights, 0), np.ones(weights.sum()))
+        # Sums in another order.
+        np.testing.assert_allclose(weighted.transform(x), repeated.transform(x), atol=1e-12)
+        np.testing.assert_allclose(2 * weighted.count, repeated.count)
