@@ -18,9 +18,9 @@
 // the device.
 //
 // Bytes moved: dw a pair and the gradients, 2 sizeof(I) + G sizeof(T) per p; dx twice
-// sizeof(I) + 4 + sizeof(T) per p, where a weight of a pair with i = u costs a sector of 32
-// bytes of the cache. A block of dw copies the lists of its run, 8 W H + sizeof(T) times their
-// values, from the cache; for a unit of dx K / H of the rows of x come from there.
+// sizeof(I) + 4 + sizeof(T) per p, where a weight costs a sector of 32 bytes of the cache. A
+// block of dw copies the lists of its run, 8 W H + sizeof(T) times their values, from the
+// cache; for a unit of dx K / H of the rows of x come from there.
 //
 // `room` of dw: how many values fit into shared memory. Where a run has more, or room is
 // negative, its lists are read where they are.
