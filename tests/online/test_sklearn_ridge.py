@@ -39,7 +39,8 @@ def iris():
 
 
 @pytest.mark.parametrize(
-    "options", [{}, {"size": 100}, {"first": 10, "missing": True}, {"features": "identity"}]
+    "options",
+    [{}, {"size": 100}, {"first": 10, "missing": True, "size": 50}, {"features": "identity"}],
 )
 def test_the_checks_of_scikit_learn(options):
     """All that apply, and those of weights as repeats where all samples fix the features."""
