@@ -29,7 +29,7 @@ class MapWords(NamedTuple):
 def parse_map(words):
     """`MapWords` of text, or InputError."""
     match = re.fullmatch(
-        r"identity|random-([1-9]\d{0,6})|patches-([1-9]\d{0,6})(?:-([1-9]\d?)-([1-9]\d?))?", words
+        r"identity|random-([1-9]\d{0,17})|patches-([1-9]\d{0,17})(?:-([1-9]\d?)-([1-9]\d?))?", words
     )
     if match is None:
         raise InputError(
@@ -43,6 +43,8 @@ def parse_map(words):
 def for_shape(words, shape):
     """`MapWords` with everything decided for samples of a shape; InputError where it cannot be."""
     chosen = parse_map(words)
+    if words == "random-1":
+        raise InputError("one random feature cannot win against another: use random-2 or more")
     if chosen.kind != "patches":
         return chosen
     if len(shape) != 3:

@@ -281,8 +281,9 @@ class StreamingRidgeClassifier(Learner):
         return self._ahead
 
     def _fix_features(self):
-        first, self._first, self._ahead = self._first.joined(), Waiting(), None
+        first = self._first.joined()
         self.features.fix(first[0], first[2], self.settings["seed"])
+        self._first, self._ahead = Waiting(), None
         self.statistics = Statistics.empty(self.features.count, len(self.classes_), self._xp)
         self._learn(*first)
 

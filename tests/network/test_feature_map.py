@@ -37,6 +37,10 @@ def test_other_words_are_refused(words):
 def test_what_cannot_be_is_said_before_anything_is_allocated():
     with pytest.raises(InputError, match=r"patches need images .* \(64,\): use random-1000"):
         maps.feature_count("patches-4", (64,))
+    with pytest.raises(InputError, match="use random-2 or more"):
+        maps.feature_count("random-1", (64,))
     maps.require_map_memory("random-100", (64,), 10)
+    with pytest.raises(InputError, match="not enough memory"):
+        maps.require_map_memory(f"patches-{10**15}", (8, 8, 1), 10)
     with pytest.raises(InputError, match=r"not enough memory.*9,000,000 features.*random-9000000"):
         maps.require_map_memory("random-9000000", (64,), 10)
