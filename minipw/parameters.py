@@ -116,8 +116,8 @@ PARAMETERS = {
     "backbone": Parameter(
         str,
         "mlp-WIDTH-DEPTH, cnn-s or cnn-m (mlp-700-1 for pairwise, mlp-1000-1 for fc: "
-        "equally many parameters); of ridge, lda, ncm: patches-FILTERS, random-FEATURES, identity "
-        "(patches-400 of images, else random-1000)",
+        "equally many parameters); of ridge, lda, ncm: patches-FILTERS, random-FEATURES, "
+        "identity; of ridge: contexts-FILTERS (patches-400 of images, else random-1000)",
     ),
     "pair_weights": _whole(1, "weights of the pairwise head", optional=True),
     "pair_weights_per_class": _whole(

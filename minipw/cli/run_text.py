@@ -72,6 +72,7 @@ def closed_form_text(state, source, dataset_name):
     """`settings_text` without a network."""
     tasks, classes, chosen = len(state.tasks), state.dataset.classes, state.map_words
     about = {"patches": f" ({chosen.patch} by {chosen.patch} pixels, grid {chosen.grid})"}
+    about["contexts"] = f"{about['patches']}, anew for each layout of the pixels"
     sums = state.features * (classes + state.features * (state.settings.head != "ncm"))
     lines = [
         title(state.settings, dataset_name),

@@ -1,4 +1,7 @@
-"""Feature maps from their words: "random-3000", "patches-400", "patches-400-8-3", "identity"."""
+"""Feature maps from their words: "random-3000", "patches-400", "patches-400-8-3", "identity".
+
+"contexts-100" are patches, too, of a `ContextRidgeClassifier`.
+"""
 
 import math
 import re
@@ -17,6 +20,10 @@ PATCH_SIDE = 6
 """Pixels on a side of a patch unless given; a quarter of the image, at least 3, if less."""
 
 
+IMAGES = "patches", "contexts"
+"""Kinds that need images; contexts are patches of each layout of the pixels."""
+
+
 class MapWords(NamedTuple):
     """kind : str; size : int, features or filters; patch, grid : int, or None for defaults."""
 
@@ -29,15 +36,17 @@ class MapWords(NamedTuple):
 def parse_map(words):
     """`MapWords` of text, or InputError."""
     match = re.fullmatch(
-        r"identity|random-([1-9]\d{0,17})|patches-([1-9]\d{0,17})(?:-([1-9]\d?)-([1-9]\d?))?", words
+        r"identity|random-([1-9]\d{0,17})|contexts-([1-9]\d{0,17})|"
+        r"patches-([1-9]\d{0,17})(?:-([1-9]\d?)-([1-9]\d?))?",
+        words,
     )
     if match is None:
         raise InputError(
-            f"unknown feature map {words!r}: use random-FEATURES (random-3000), "
-            "patches-FILTERS (patches-400), patches-FILTERS-PIXELS-GRID, or identity"
+            f"unknown feature map {words!r}: use random-FEATURES (random-3000), patches-FILTERS "
+            "(patches-400), patches-FILTERS-PIXELS-GRID, contexts-FILTERS, or identity"
         )
-    random, filters, patch, grid = (text and int(text) for text in match.groups())
-    return MapWords(words.split("-")[0], random or filters, patch, grid)
+    *sizes, patch, grid = (text and int(text) for text in match.groups())
+    return MapWords(words.split("-")[0], next(filter(None, sizes), None), patch, grid)
 
 
 def for_shape(words, shape):
@@ -45,7 +54,7 @@ def for_shape(words, shape):
     chosen = parse_map(words)
     if words == "random-1":
         raise InputError("one random feature cannot win against another: use random-2 or more")
-    if chosen.kind != "patches":
+    if chosen.kind not in IMAGES:
         return chosen
     if len(shape) != 3:
         raise InputError(
@@ -62,7 +71,7 @@ def for_shape(words, shape):
 def feature_count(words, shape):
     """H, for samples of a shape."""
     chosen = for_shape(words, shape)
-    if chosen.kind == "patches":
+    if chosen.kind in IMAGES:
         return 2 * chosen.grid**2 * chosen.size
     return chosen.size or math.prod(shape)
 

@@ -113,7 +113,9 @@ def normalized_patches(p, contrast):
     return q
 
 
-def patch_features(first, filters, rng, size=6, grid=2, contrast=0.1, whitening=0.3, threshold=0.25):
+def patch_features(
+    first, filters, rng, size=6, grid=2, contrast=0.1, whitening=0.3, threshold=0.25
+):
     """A map whose filters are patches of the first images.
 
     Parameters

@@ -177,6 +177,17 @@ class Learner:
         standardized = self.settings.get("running_standardize", True)
         return validation.as_samples(x, self.input_shape, standardized, self.settings["missing"])
 
+    def _announce(self, count):
+        pass
+
+    def _require_learned(self):
+        if not any(self.counts):
+            raise InputError("nothing is learned yet: call partial_fit first")
+
+    def _count(self, labels, sign=1):
+        for label in labels:
+            self.counts[self._index[label]] += sign
+
     def _more_columns(self, features):
         """The columns with those to add, None for nameless ones, and how many come."""
         if self.input_shape is None or len(self.input_shape) != 1:

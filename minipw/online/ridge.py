@@ -202,10 +202,6 @@ class StreamingRidgeClassifier(Learner):
     def _rows(self):
         return max(1, BYTES // (4 * self.features.width))
 
-    def _require_learned(self):
-        if not any(self.counts):
-            raise InputError("nothing is learned yet: call partial_fit first")
-
     def _take(self, x, labels, weights):
         """Learn samples; the first wait until they fix the features."""
         with self._lock:
@@ -232,10 +228,6 @@ class StreamingRidgeClassifier(Learner):
             return scores
         counts = to_host(predictor.statistics.counts)  # the log priors go
         return scores - np.log(np.where(counts > 0, counts, 1) / counts.sum())
-
-    def _count(self, labels, sign=1):
-        for label in labels:
-            self.counts[self._index[label]] += sign
 
     def _of_device(self, x, labels, weights):
         """Features (N, H), numbers of the classes and weights, on the device."""

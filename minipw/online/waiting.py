@@ -26,17 +26,24 @@ class Waiting:
 
     def take_out(self, x, labels, weights):
         """Remove samples, or InputError that names the first which does not wait."""
-        kept_x, kept_labels, kept_weights = self.joined()
         keep = np.ones(self.count, bool)
         for n, (row, label, weight) in enumerate(zip(x, labels, weights, strict=True)):
-            same = keep & (kept_weights == weight) & [label == other for other in kept_labels]
-            found = [i for i in np.flatnonzero(same) if np.array_equal(kept_x[i], row, True)]
+            found = self.places(row, label, weight, keep)
             if not found:
                 raise InputError(f"sample {n} of {shown(label)} is not among those that wait")
             keep[found[0]] = False
+        kept_x, kept_labels, kept_weights = self.joined()
         labels = list(itertools.compress(kept_labels, keep))
         self.parts, self.count = [], 0
         self.add(kept_x[keep], labels, kept_weights[keep])
+
+    def places(self, row, label, weight, among=True):
+        """Where a sample waits, among those whose flag is set: list of int."""
+        if not self.count:
+            return []
+        x, labels, weights = self.joined()
+        same = (weights == weight) & among & np.array([other == label for other in labels])
+        return [n for n in np.flatnonzero(same) if np.array_equal(x[n], row, True)]
 
     def decay(self, factor):
         """Let all samples count `factor` times as much."""

@@ -67,8 +67,7 @@ class ClosedFormRun:
                 self.add(x, labels)
                 self.steps += 1
                 after_step(self)
-            self.scores = None  # its arrays make room
-            self.scores, self.facts = HEADS[self.settings.head][1](self.sums)
+            self.solve()
             self.matrix.append(self.evaluate(after_step))
             self.tasks_done += 1
 
@@ -84,6 +83,11 @@ class ClosedFormRun:
             self.sums = HEADS[self.settings.head][0](self.features, self.dataset.classes)
             self.tested.clear()
         self.sums.add(self.map(x), labels)
+
+    def solve(self):
+        """Find the scores of what was learned."""
+        self.scores = None  # its arrays make room
+        self.scores, self.facts = HEADS[self.settings.head][1](self.sums)
 
     def evaluate(self, after_test):
         """Accuracy on every task's test images, per cent: list of T float."""

@@ -21,6 +21,7 @@ from minipw.nn.loss import mask_logits, require_labels
 from minipw.parameters import CLOSED_FORM
 from minipw.rules import update, zero_importance
 from minipw.training.closed_form_run import ClosedFormRun
+from minipw.training.context_run import ContextRun
 from minipw.training.metrics import online_accuracy
 from minipw.training.record import result
 from minipw.training.streams import seed_generators, tasks_for
@@ -253,7 +254,8 @@ def begin(settings, seed, dataset, xp=np):
     if settings.head in CLOSED_FORM:
         if xp is not np:
             raise InputError(f"head {settings.head} runs on the CPU alone: leave out --device cuda")
-        return ClosedFormRun(settings, seed, dataset)
+        kind = ContextRun if settings.backbone.startswith("contexts") else ClosedFormRun
+        return kind(settings, seed, dataset)
     return Run(settings, seed, dataset, xp)
 
 
