@@ -27,7 +27,7 @@ from sklearn.model_selection import train_test_split
 from sklearn.naive_bayes import GaussianNB
 from sklearn.neural_network import MLPClassifier
 
-from minipw.online.classifier import OnlineClassifier
+from minipw.online import OnlineClassifier, StreamingRidgeClassifier
 from minipw.online.standardize import Standardizer
 
 CLASSES = np.arange(10)
@@ -48,10 +48,10 @@ class Raw:
 
 
 class Ours:
-    """The online classifier; it is not told the classes before, unless a row says so."""
+    """A learner of ours; it is not told the classes before, unless a row says so."""
 
-    def __init__(self, seed, **settings):
-        self.model = OnlineClassifier(seed=seed, **settings)
+    def __init__(self, seed, learner=None, **settings):
+        self.model = (learner or OnlineClassifier)(seed=seed, **settings)
 
     def learn(self, x, y):
         self.model.partial_fit(x, y)
@@ -133,6 +133,7 @@ SGD = [
     ]
 ]
 METHODS = {
+    "minipw, closed form": (Ours, {"learner": StreamingRidgeClassifier}, [{}]),
     "minipw, pairwise head": (
         Ours,
         {},
