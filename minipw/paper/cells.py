@@ -39,12 +39,19 @@ CURVE_STEPS = 30
 NAMES = ("table1", "table2", "table3", "table4", "table5", "sparsity", "curves", "cifar")
 
 STREAMS = {
-    "Split MNIST": ("split", "mnist", "mlp-700-1", "mlp-1000-1", "patches-400"),
-    "Split Fashion-MNIST": ("split", "fashion-mnist", "mlp-700-1", "mlp-1000-1", "patches-400"),
-    "Split CIFAR-10": ("split", "cifar-10", "cnn-s", "cnn-s", "patches-800"),
-    "Permuted MNIST": ("permuted", "mnist", "mlp-700-1", "mlp-1000-1", "random-3000"),
+    "Split MNIST": ("split", "mnist", "mlp-700-1", "mlp-1000-1", "patches-100", "patches-400"),
+    "Split Fashion-MNIST": (
+        *("split", "fashion-mnist", "mlp-700-1", "mlp-1000-1"),
+        *("patches-100", "patches-400"),
+    ),
+    "Split CIFAR-10": ("split", "cifar-10", "cnn-s", "cnn-s", "patches-200", "patches-1000"),
+    "Permuted MNIST": (
+        *("permuted", "mnist", "mlp-700-1", "mlp-1000-1"),
+        *("random-1000", "contexts-100"),
+    ),
 }
-"""Streams whose order is varied, and what stands before heads pairwise, fc and `CLOSED_FORM`."""
+"""Streams whose order is varied, what stands before heads pairwise, fc and `CLOSED_FORM`, and
+what before ridge to show how far it goes."""
 ORDERS = {"sharp": 0, "blur 0.25": 0.25, "blur 0.5": 0.5, "blur 1": 1, "shuffled": None}
 LEARNERS = (("pairwise", "adagrad"), ("pairwise", "s-mas"), ("fc", "adagrad"))
 
@@ -153,10 +160,11 @@ def order_cells():
     Shuffled samples come as one task; networks keep their settings for the sharp stream. A
     stream of permutations has no shuffled order here.
     """
-    for stream, (experiment, dataset, pairwise, dense, features) in STREAMS.items():
+    for stream, (experiment, dataset, pairwise, dense, small, large) in STREAMS.items():
         backbones = {"pairwise": pairwise, "fc": dense}
-        for head, rule in (*((head, "") for head in CLOSED_FORM), *LEARNERS):
-            backbone = backbones.get(head, features)
+        learners = [("ridge", "", large), *((head, "", small) for head in CLOSED_FORM)]
+        learners += [(head, rule, backbones[head]) for head, rule in LEARNERS]
+        for head, rule, backbone in learners:
             for order, blur in ORDERS.items():
                 if blur is None and experiment == "permuted":
                     continue
