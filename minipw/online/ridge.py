@@ -20,6 +20,8 @@ GROWTH = 1.25
 yet are made again, once there are so many times the samples they came from."""
 FOLLOWED = 16
 """Calls of up to a 16th as many samples as features follow without solving again."""
+NOTHING = 1e-100
+"""Of a sample: what decay has left is forgotten."""
 BYTES = 64 << 20
 """Of inputs or features that a call holds at a time."""
 
@@ -154,8 +156,14 @@ class StreamingRidgeClassifier(Learner):
         with self._learning, self._lock:
             Statistics.empty(1, 1).decay(factor)  # refuses another factor
             self._first.decay(factor)
+            left = self._first.total
             if self.statistics is not None:
                 self.statistics.decay(factor)
+                left = float(self.statistics.counts.sum())
+            if left < NOTHING:
+                self._first, self.counts = Waiting(), [0] * len(self.counts)
+                if self.statistics is not None:
+                    self.statistics.decay(NOTHING)  # to zeros, or as good as that
             self._solved = self._ahead = None
         return self
 

@@ -45,6 +45,11 @@ class Waiting:
         same = (weights == weight) & among & np.array([other == label for other in labels])
         return [n for n in np.flatnonzero(same) if np.array_equal(x[n], row, True)]
 
+    @property
+    def total(self):
+        """The sum of the weights."""
+        return sum(float(weights.sum()) for _, _, weights in self.parts)
+
     def decay(self, factor):
         """Let all samples count `factor` times as much."""
         self.parts = [(x, labels, factor * weights) for x, labels, weights in self.parts]

@@ -152,6 +152,17 @@ def test_decay_is_a_weight():
             learner.decay(factor)
 
 
+@pytest.mark.parametrize("count", [90, 400])
+def test_what_decays_to_nothing_was_never_there(count):
+    learner = small(count)
+    for _ in range(8):
+        learner.decay(1e-20)
+    with pytest.raises(InputError, match="nothing is learned yet"):
+        learner.predict(X[:1])
+    learner.partial_fit(X[:count], Y[:count])
+    assert learner.score(X[:count], Y[:count]) > 0.9
+
+
 def test_a_new_world_is_novel():
     learner = small()
     assert 0.5 < np.median(learner.novelty(X[400:600])) < 2
