@@ -1,8 +1,8 @@
 """`stream`: the online classifier on a data set in the file's own order.
 
-Each batch is predicted before it is learned from. Head ridge has no batches: it predicts a
-16th as many samples as it has learned, then learns them. Nothing is shuffled, there are no
-tasks, and what is standardized is standardized by what was seen so far.
+Each batch, or with head ridge each sample, is predicted before it is learned from. Nothing
+is shuffled, there are no tasks, and what is standardized is standardized by what was seen
+so far.
 """
 
 import json
@@ -19,12 +19,21 @@ from minipw.cli.train import speaker
 from minipw.experiments import figures
 from minipw.network.diagnostics import unused_lines
 from minipw.network.feature_map import parse_map
-from minipw.online import Learner, OnlineClassifier, StreamingRidgeClassifier, model_file
+from minipw.online import (
+    ContextRidgeClassifier,
+    Learner,
+    OnlineClassifier,
+    StreamingRidgeClassifier,
+    model_file,
+)
 from minipw.online.validation import check_columns, column_names
 from minipw.parameters import CLOSED_FORM
 from minipw.progress import progress_bar
 from minipw.training.checkpoint import StopRequest
 
+FOLLOWED, SHARE = 1500, 64
+"""Features up to which each sample is predicted by all before it; with more of them, a 64th as
+many samples as were learned are predicted at a time, since solving takes its time."""
 WINDOWS = 20
 """Stretches of the stream whose accuracy is reported one by one."""
 OF_THE_LEARNER = (
@@ -64,7 +73,7 @@ def stream(args):
     say = speaker(args)
     say(
         f"{dataset.name}: {len(dataset.y_train):,} samples in their own order\n"
-        f"  {learner_text(learner.settings)}, {sum(learner.counts):,} samples learned before"
+        f"  {learner_text(learner)}, {sum(learner.counts):,} samples learned before"
     )
     began = time.perf_counter()
     with StopRequest() as stop:
@@ -108,6 +117,8 @@ def learner_for(args, given):
             words = parse_map(given["backbone"])
             if words.patch:
                 raise InputError(f"streams choose patches themselves: use patches-{words.size}")
+            if words.kind == "contexts":
+                return ContextRidgeClassifier(words.size, args.seed or 0, **chosen)
             chosen |= {"features": words.kind, "size": words.size}
         return StreamingRidgeClassifier(seed=args.seed or 0, device=args.device, **chosen)
     if "pair_weights" in given:
@@ -115,11 +126,12 @@ def learner_for(args, given):
     return OnlineClassifier(seed=args.seed or 0, device=args.device, **given)
 
 
-def learner_text(settings):
+def learner_text(learner):
     """What learns, in one line."""
-    if "features" in settings:
+    settings = learner.settings
+    if not isinstance(learner, OnlineClassifier):
         size = "" if settings["size"] is None else f"-{settings['size']}"
-        return f"{settings['features']}{size} features, ridge head"
+        return f"{settings.get('features', learner.kind)}{size} features, ridge head"
     rate = settings["learning_rate"]
     rate = "default learning rate" if rate is None else f"learning rate {rate:g}"
     network = f"{settings['backbone']}, {settings['head']} head, {settings['rule']}"
@@ -133,22 +145,29 @@ def label_list(dataset, numbers):
 
 def follow(learner, dataset, stop, quiet):
     """Predict, then learn, batch after batch; whether each sample was predicted: bool (n,)."""
-    count, done, ridge = len(dataset.y_train), 0, isinstance(learner, StreamingRidgeClassifier)
+    count, done = len(dataset.y_train), 0
+    network = isinstance(learner, OnlineClassifier)
     right = np.zeros(count, bool)
     with progress_bar(count, " samples", quiet) as bar:
         while done < count and not stop():
-            size = max(1, sum(learner.counts) // 16) if ridge else learner.batch_size
+            size = learner.batch_size if network else at_once(learner)
             part = slice(done, done + size)
             x, labels = dataset.x_train[part], label_list(dataset, dataset.y_train[part])
-            if any(learner.counts) if ridge else learner.network is not None:
+            if learner.network is not None if network else any(learner.counts):
                 predicted = learner.predict(x)
                 right[part] = [a == b for a, b in zip(predicted, labels, strict=True)]
             learner.partial_fit(x, labels)
             done += len(labels)
             bar.update(len(labels))
-        if done == count and not ridge:
+        if done == count and network:
             learner.flush()  # the last batch may not be full
     return right[:done]
+
+
+def at_once(learner):
+    """Samples that a learner without batches predicts before it learns them."""
+    features = getattr(getattr(learner, "features", None), "count", 0)
+    return 1 if features <= FOLLOWED else max(1, sum(learner.counts) // SHARE)
 
 
 def measure(learner, dataset, right, seconds):
