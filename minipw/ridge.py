@@ -207,16 +207,10 @@ class Solution:
         return z @ W + offset
 
     def scores(self, z):
-        """The log densities, of shape (B, C), but for a shared term; -inf without samples."""
+        """The log densities, (B, C), but for a shared term: their softmax is probabilities."""
         xp = array_module(z)
         directions, constants = (to_device(xp, a) for a in (self.directions, self.constants))
         return self.logits(z) @ directions + constants
-
-    def probabilities(self, z):
-        """The classes' probabilities, of shape (B, C); 0 for a class without samples."""
-        score = self.scores(z)
-        p = array_module(z).exp(score - score.max(1, keepdims=True))
-        return p / p.sum(1, keepdims=True)
 
     def novelty(self, z):
         """v^T A^-1 v over its mean of what was learned: ndarray of shape (B,)."""
