@@ -1,11 +1,14 @@
 """The README and the page of results: what they tell a reader to do and to believe holds."""
 
+import json
 import re
 from dataclasses import replace
 from pathlib import Path
+from statistics import mean
 
 from minipw import datasets
 from minipw.experiments import page, report, tables
+from minipw.paper.released import table
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -56,6 +59,18 @@ def test_each_cell_has_the_first_seeds():
     for cell in page.table_cells():
         seeds = {record["seed"] for record in tables.records_of(cell, records)}
         assert seeds == set(range(len(seeds))), cell.label
+
+
+def test_chosen_rates_are_the_best_of_the_stored_searches():
+    found = {}
+    for key, runs in report.read_records(RESULTS).items():
+        settings = json.loads(key)[0]
+        if settings["held_out"]:
+            rates = found.setdefault((str(settings["batch_size"]), settings["rule"]), {})
+            rates[mean(run["accuracy"] for run in runs)] = settings["learning_rate"]
+    for row in table("chosen_rates"):
+        rates = found[row["batch_size"], row["rule"]]
+        assert rates[max(rates)] == float(row["learning_rate"])
 
 
 def test_the_results_in_the_readme_are_those_of_the_page():

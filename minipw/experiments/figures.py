@@ -103,16 +103,27 @@ def save(figure, paths):
         plt.close(figure)
 
 
-def plot_sparsity(lines, paths):
-    """Accuracy over the density of active units, one run a point.
+def plot_band(axes, x, values, color, label, **style):
+    """A line through the means of the runs of each x, and a band from the lowest to the highest.
 
-    lines : dict of str to list of (density, accuracy)
-        Density a fraction, accuracy per cent; by the label of the line.
+    values : list of list of float
+        For each x, one value a run.
+    """
+    axes.plot(x, [sum(each) / len(each) for each in values], color=color, label=label, **style)
+    band = [min(each) for each in values], [max(each) for each in values]
+    axes.fill_between(x, *band, color=color, alpha=0.2, lw=0)
+
+
+def plot_sparsity(lines, paths):
+    """Accuracy over the density of active units.
+
+    lines : dict of str to list of (density, accuracies)
+        Density a fraction, accuracies of the runs in per cent; by the label of the line.
     """
     figure, axes = pyplot().subplots(figsize=(7, 4.4), layout="constrained")
     for (label, points), color, marker in zip(lines.items(), COLORS, MARKERS, strict=False):
         x, y = zip(*sorted(points), strict=True)
-        axes.plot([100 * d for d in x], y, marker=marker, ms=3.5, color=color, label=label)
+        plot_band(axes, [100 * d for d in x], y, color, label, marker=marker, ms=3)
     axes.set(
         xlabel="density: units that k-WTA keeps (%)",
         ylabel="test accuracy (%)",
@@ -126,22 +137,24 @@ def plot_sparsity(lines, paths):
 def plot_curves(curves, paths):
     """Accuracy along the permuted stream: all tasks so far, and tasks 1, 4 and 8.
 
-    curves : dict of str to (steps a task, list of [step, accuracies of the tasks so far])
-        By a key of `CURVES`.
+    curves : dict of str to (steps a task, list of runs), by a key of `CURVES`
+        Each run a list of [step, accuracies of the tasks so far].
     """
     figure, (left, right) = pyplot().subplots(1, 2, figsize=(12, 5.2), layout="constrained")
     names = [name for name in CURVES if name in curves]
     for name, color in zip(names, COLORS, strict=False):
-        per_task, curve = curves[name]
-        steps = [step / per_task for step, _ in curve]
-        left.plot(steps, [sum(row) / len(row) for _, row in curve], color=color, lw=1.4, label=name)
+        per_task, runs = curves[name]
+        steps = [step / per_task for step, _ in runs[0]]
+        rows = [[run[n][1] for run in runs] for n in range(len(steps))]  # of each step, each run
+        plot_band(left, steps, [[sum(r) / len(r) for r in each] for each in rows], color, name)
         if name not in ("pairwise Adagrad", "k-WTA fc Adagrad"):
             continue
         for task, style in ((1, "-"), (4, "--"), (8, ":")):
-            points = [(step / per_task, row[task - 1]) for step, row in curve if len(row) >= task]
-            if points:
-                x, y = zip(*points, strict=True)
-                right.plot(x, y, style, color=color, lw=1.4, label=f"{name}, task {task}")
+            first = next((n for n, each in enumerate(rows) if len(each[0]) >= task), len(steps))
+            values = [[row[task - 1] for row in each] for each in rows[first:]]
+            if values:
+                label = f"{name}, task {task}"
+                plot_band(right, steps[first:], values, color, label, ls=style, lw=1.4)
     figure.suptitle(f"Permuted MNIST, tested on {CURVE_SAMPLES:,} images a task", fontsize=10)
     left.set(title="A  all tasks so far", ylim=(40, 100))
     right.set(title="B  tasks 1, 4 and 8", ylim=(85, 100))
@@ -161,7 +174,7 @@ PANELS = (
     ("table4", "single-head", "Table 4: Split MNIST with SGD, single-head"),
     ("table4", "multi-head", "multi-head"),
     ("table3", "", "Table 3: Permuted MNIST"),
-    ("table5", "", "Table 5: Split MNIST over the batch size"),
+    ("table5", "", "Table 5: the batch size"),
 )
 """Table, columns (those that begin with a word) and title of each panel."""
 RULE_COLORS = {"Adagrad": COLORS[0], "S-MAS": COLORS[1], "SGD": COLORS[2]}

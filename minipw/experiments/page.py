@@ -151,7 +151,7 @@ def tuning(records, protocol, _):
         (searches if settings["held_out"] else points).setdefault(group, {})[point] = runs
     for cell in table_cells():
         point, group = split(decisive(tables.cell_settings(cell, protocol)), cell.dataset)
-        released[group] = point
+        released.setdefault(group, point)  # Table 5 has a chosen rate after the released one
     for group, grid in searches.items():
         settings, identity = json.loads(group)
         rates, densities = (sorted(set(axis)) for axis in zip(*grid, strict=True))

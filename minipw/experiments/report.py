@@ -114,15 +114,16 @@ def draw(printed, records, folder, protocol):
     """
     lines, curves, written = {}, {}, []
     for cell in cells("sparsity") + cells("curves"):
-        for record in tables.records_of(cell, records, protocol)[:1]:
-            if cell.part == "curves":
-                name = cell.label.removeprefix("curves ")
-                curves[name] = (record["steps"] / len(record["tasks"]), record["curve"])
-            else:
-                request = cell.request
-                rule = tables.RULE_NAMES[request["rule"]]
-                points = lines.setdefault(f"{request['backbone']} {request['head']}, {rule}", [])
-                points.append((request["given"]["density"], record["accuracy"]))
+        runs = tables.records_of(cell, records, protocol)
+        if runs and cell.part == "curves":
+            per_task = runs[0]["steps"] / len(runs[0]["tasks"])
+            name = cell.label.removeprefix("curves ")
+            curves[name] = (per_task, [record["curve"] for record in runs])
+        elif runs:
+            request = cell.request
+            rule = tables.RULE_NAMES[request["rule"]]
+            points = lines.setdefault(f"{request['backbone']} {request['head']}, {rule}", [])
+            points.append((request["given"]["density"], [r["accuracy"] for r in runs]))
     for name, data, plot, ends in (
         ("paper", printed, figures.plot_paper, ("svg",)),
         ("sparsity", lines, figures.plot_sparsity, ("png", "svg")),

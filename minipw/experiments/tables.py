@@ -18,7 +18,7 @@ TITLES = {
     "table2": "Table 2: Split Fashion-MNIST",
     "table3": "Table 3: Permuted MNIST",
     "table4": "Table 4: Split MNIST with SGD",
-    "table5": "Table 5: single-head Split MNIST over the batch size",
+    "table5": "Table 5: single-head Split MNIST over the batch size, released or chosen rates",
     "cifar": f"Appendix: Split CIFAR-10; {cifar_remark()}",
 }
 
@@ -86,6 +86,7 @@ def build_table(part, records, protocol="released", identity=None):
         elif part == "table5":
             row = f"batch {given.get('batch_size', 64)}, {column}"
             row += f", lambda {given.get('importance_lambda', 0.01):g}" * (column == "S-MAS")
+            row += f", rate {given['learning_rate']:g}" if "learning_rate" in given else ""
             column = "accuracy"
         values = tuple(r["accuracy"] for r in records_of(cell, records, protocol, identity))
         table.setdefault(row, {})[column] = Entry(cell.printed, values)

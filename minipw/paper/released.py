@@ -1,8 +1,11 @@
-"""What the paper prints and what its program was run with: two tables of facts.
+"""What the paper prints and what its program was run with, as tables of facts.
 
 numbers.csv          every accuracy of the paper, one a row
 hyperparameters.csv  the released settings: one row per experiment, data set, head mode,
                      backbone, head and rule
+
+Two more are not the paper's: published.csv, what others printed for the same streams, and
+chosen_rates.csv, learning rates of Table 5 that `tune` chose on held-out training data.
 """
 
 import csv

@@ -104,13 +104,15 @@ def test_figures_of_the_paper(tmp_path, command):
     with Store(tmp_path / "split-mnist.jsonl") as store:
         store.append(record(cells("table1")[0], 0, 80.0))
         for n, cell in enumerate(cells("sparsity")[::10]):
-            store.append(record(cell, 0, 50.0 + n % 7))
+            for seed in range(1 + n % 3):  # points of one run, two and three
+                store.append(record(cell, seed, 50.0 + n % 7 + seed))
     curve = [[step, [90.0] * (1 + step // 100)] for step in range(30, 1000, 30)]
     with Store(tmp_path / "permuted-mnist.jsonl") as store:
         for cell in cells("curves"):
             more = {"steps": 1000, "tasks": list("abcdefghij"), "curve": curve}
             more |= {"task_accuracy": [90.0] * 10, "accuracy_matrix": [[90.0] * 10] * 11}
-            store.append(record(cell, 0, 90.0, **more))
+            for seed in range(1 + len(cell.label) % 3):
+                store.append(record(cell, seed, 90.0, **more))
     status, out, _ = command("report", "--out", tmp_path)
     assert status == 0 and f"written for protocol released: {tmp_path}" in out
     for name in ("sparsity", "curves", "paper"):
@@ -118,6 +120,17 @@ def test_figures_of_the_paper(tmp_path, command):
             assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG")
         text = (tmp_path / f"{name}.svg").read_text()
         assert text.lstrip().startswith("<?xml") and "</svg>" in text
+
+
+def test_a_band_is_from_the_lowest_run_to_the_highest():
+    pytest.importorskip("matplotlib", reason="a figure needs matplotlib")
+    axes = figures.pyplot().subplots()[1]
+    figures.plot_band(axes, [1, 2, 3], [[5.0], [6.0, 8.0], [1.0, 2.0, 6.0]], "red", "a line")
+    (line,), (band,) = axes.lines, axes.collections
+    assert line.get_ydata().tolist() == [5, 7, 3] and line.get_label() == "a line"
+    corners = {tuple(corner) for corner in band.get_paths()[0].vertices.tolist()}
+    assert corners == {(1, 5), (2, 6), (2, 8), (3, 1), (3, 6)}
+    figures.pyplot().close()
 
 
 def test_figures_of_runs_that_no_table_has(tmp_path, command):
