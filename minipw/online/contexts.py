@@ -1,9 +1,8 @@
 """The closed form for streams whose inputs change while their labels stay.
 
 A context is a layout: the order of the inputs in which neighbouring pixels are alike (see
-`minipw.online.layout`). Each has a ridge classifier of its own, on patches of the images in
-its layout. A sample belongs to the context that makes it smoothest, when it is learned and
-when it is predicted; nobody says where one context ends.
+`minipw.online.layout`). A sample belongs to the one that makes it smoothest, when it is
+learned and when it is predicted; nobody says where one context ends.
 """
 
 import numpy as np
@@ -18,10 +17,9 @@ from minipw.online.waiting import Waiting
 
 FITS = 0.8
 """Roughness that fits a layout: its own leaves at most 0.76, another at least 0.87."""
-TRIES, ROUNDS, KEPT = 3, 3, 4
-"""Searches at a time, rounds of each, and strangers that are kept for them, times `first`."""
-LEAST = 150
-"""Samples that a context opens with."""
+TRIES, ROUNDS, KEPT, LEAST = 3, 3, 4, 150
+"""Searches at a time and rounds of each; strangers that wait for them, in units of `first`;
+samples that a context opens with."""
 
 
 class ContextRidgeClassifier(Learner):
@@ -30,8 +28,9 @@ class ContextRidgeClassifier(Learner):
     The first context is the layout in which images come, so a stream that nobody permuted is
     learned as by one `StreamingRidgeClassifier`. Samples that fit no layout are strangers: a
     classifier on random features learns them at once. Whenever `first` more of them have come
-    a layout is looked for, and those that it smooths move to a context of their own; there
-    are layouts to be found for images of one channel. Learners with contexts do not merge.
+    a layout is looked for (in images of one channel), and those that it smooths move to a
+    context of their own. Where none is found, as in noise, they move to the context that
+    makes them smoothest. Learners with contexts do not merge.
 
     Parameters
     ----------
@@ -41,10 +40,9 @@ class ContextRidgeClassifier(Learner):
 
     Attributes
     ----------
-    orders : list of int ndarray of shape (pixels,)
-        Of each context, the input at each pixel.
-    learners : list of StreamingRidgeClassifier
-        Of each context; `strangers` is that of the others.
+    orders, learners : list of int ndarray of shape (pixels,), and of StreamingRidgeClassifier
+        Of each context: the input at each pixel, and what learns. `strangers` learns those
+        that wait for one.
     classes_, counts, input_shape : as in `Learner`
     """
 
@@ -64,7 +62,7 @@ class ContextRidgeClassifier(Learner):
         given |= {"class_weight": class_weight, "device": device}
         super().__init__(parameters.check(**given))
         self.orders, self.learners, self.strangers = [], [], None
-        self._kept, self._due = Waiting(), 0
+        self._kept, self._due, self._taken = Waiting(), 0, 0
         self.add_classes(() if classes is None else classes)
 
     def add_classes(self, labels):
@@ -87,9 +85,11 @@ class ContextRidgeClassifier(Learner):
             for samples, labels, weights in list(self._parts(x, y, sample_weight)):
                 for k, rows in self._by_context(samples):
                     part = samples[rows], [labels[n] for n in rows], weights[rows]
-                    self._learner(k).forget(self._laid(part[0], k), *part[1:])
-                    if k < 0:
-                        self._drop(*part)
+                    if k >= 0:
+                        self.learners[k].forget(self._laid(part[0], k), *part[1:])
+                        continue
+                    for n in range(len(rows)):
+                        self._forget_stranger(*(values[n : n + 1] for values in part))
                 self._count(labels, -1)
         return self
 
@@ -116,10 +116,9 @@ class ContextRidgeClassifier(Learner):
         self._due = self.settings["first"]
 
     def _new(self, features, shape):
-        settings = {**self.settings, "features": features, "classes": self.classes_}
-        if features == "random":
-            settings["size"] = None
-        learner = StreamingRidgeClassifier(**settings)
+        size = None if features == "random" else self.settings["size"]
+        settings = {**self.settings, "size": size, "classes": self.classes_}
+        learner = StreamingRidgeClassifier(features, **settings)
         learner._begin(shape)
         return learner
 
@@ -141,7 +140,8 @@ class ContextRidgeClassifier(Learner):
         facts["classes"] = [encode_label(label) for label in self.classes_]
         kept, labels = self._kept.state()
         arrays = {f"kept/{name}": array for name, array in kept.items()}
-        facts |= {"kept": labels, "due": self._due, "columns": self.columns, "learners": []}
+        facts |= {"kept": labels, "due": self._due, "taken": self._taken}
+        facts |= {"columns": self.columns, "learners": []}
         for n, learner in enumerate(self._all()):
             more, state = learner._state()
             facts["learners"].append(state)
@@ -154,6 +154,7 @@ class ContextRidgeClassifier(Learner):
     def _restore(cls, arrays, facts):
         learner = cls(**facts["settings"], classes=map(decode_label, facts["classes"]))
         learner.counts, learner._due = list(facts["counts"]), facts["due"]
+        learner._taken = facts["taken"]
         learner.columns = decode_label(facts["columns"])
         if facts["input_shape"] is None:
             return learner
@@ -166,8 +167,6 @@ class ContextRidgeClassifier(Learner):
         states = enumerate(facts["learners"])
         restored = [StreamingRidgeClassifier._restore(part(n), state) for n, state in states]
         *learner.learners, learner.strangers = restored
-        if len(learner.learners) != len(learner.orders):
-            raise InputError("the contexts do not fit")
         return learner
 
     # contexts
@@ -184,12 +183,11 @@ class ContextRidgeClassifier(Learner):
             return x
         return x.reshape(len(x), -1)[:, self.orders[k]].reshape(x.shape)
 
-    def _by_context(self, x):
+    def _by_context(self, x, fits=FITS):
         """Which rows of x belong to which context, -1 for strangers: list of (int, ndarray)."""
         flat, shape = self._flat(x), self.input_shape[:2]
-        count = len(self.orders) if self._one_channel() else 1
-        rough = np.stack([layout.roughness(flat, order, shape) for order in self.orders[:count]])
-        best = np.where(rough.min(0) <= FITS, rough.argmin(0), -1)
+        rough = np.stack([layout.roughness(flat, order, shape) for order in self.orders])
+        best = np.where(rough.min(0) <= fits, rough.argmin(0), -1)
         return [(int(k), np.flatnonzero(best == k)) for k in np.unique(best)]
 
     def _one_channel(self):
@@ -201,15 +199,17 @@ class ContextRidgeClassifier(Learner):
         return x.reshape(len(x), len(self.orders[0]), -1).sum(-1)
 
     def _routed(self, x, method, *width):
-        """What a method of the learners gives for samples x, each from its context's."""
+        """What a method of the learners gives for samples x, each from its context's.
+
+        Strangers are predicted by those that wait, or where more have moved, by a context.
+        """
         found = np.zeros((len(x), *width))
-        for k, rows in self._by_context(x):
-            learner = self._learner(k)
-            if not any(learner.counts):  # of a kind that nobody has learned
-                k = max(range(len(self.learners)), key=lambda n: sum(self.learners[n].counts))
-                k = k if any(self.learners[k].counts) else -1
-                learner = self._learner(k)
-            found[rows] = getattr(learner, method)(self._laid(x[rows], k))
+        waiting = self._kept.count > self._taken
+        most = max(range(len(self.learners)), key=lambda k: sum(self.learners[k].counts))
+        for k, rows in self._by_context(x, FITS if waiting else np.inf):
+            if not any(self._learner(k).counts):  # of a kind that nobody has learned
+                k = most if any(self.learners[most].counts) else -1
+            found[rows] = getattr(self._learner(k), method)(self._laid(x[rows], k))
         return found
 
     def _give(self, k, x, labels, weights):
@@ -217,7 +217,7 @@ class ContextRidgeClassifier(Learner):
         if k > 0 and self.learners[k].statistics is None:
             self._settle(k, x)
         self._learner(k)._take(self._laid(x, k), labels, weights)
-        if k < 0 and self._one_channel():
+        if k < 0:
             self._kept.add(x, labels, weights)
             while self._kept.count >= self._due and self._open():
                 pass
@@ -237,30 +237,44 @@ class ContextRidgeClassifier(Learner):
         self.learners[k]._take(self._laid(first, k), labels, weights)
 
     def _open(self):
-        """Move strangers to a context of their own; whether one was found."""
-        x, labels, weights = self._kept.joined()
-        order, own = self._find_context(self._flat(x))
+        """Move strangers to a context of their own, or to others; whether more may move."""
+        part, first = self._kept.joined(), self.settings["first"]
+        order, own = self._find_context(self._flat(part[0]))
         if order is None:
-            first = self.settings["first"]
             self._due = self._kept.count + first
-            if self._kept.count >= KEPT * first:  # the latest go on waiting
-                self._keep(x[-first:], labels[-first:], weights[-first:])
-                self._due = 2 * first
+            if own is None or self._kept.count >= KEPT * first:
+                oldest = np.arange(len(part[1])) < (len(part[1]) if own is None else first)
+                self._taken += int(oldest.sum())
+                self._due = first + int((~oldest).sum())
+                samples, labels, weights = self._leave(part, oldest)
+                for k, rows in self._by_context(samples, np.inf):
+                    self._give(k, samples[rows], [labels[n] for n in rows], weights[rows])
             return False
-        moved, stay = np.flatnonzero(own), np.flatnonzero(~own)
-        part = x[moved], [labels[n] for n in moved], weights[moved]
-        self.strangers.forget(*part)
-        self._keep(x[stay], [labels[n] for n in stay], weights[stay])
-        self._due = self.settings["first"]
+        self._due = first
+        moved = self._leave(part, own)
         self.orders.append(order)
         self.learners.append(self._new("patches", self.input_shape))
-        self._give(len(self.orders) - 1, *part)
+        self._give(len(self.orders) - 1, *moved)
         return True
 
+    def _leave(self, part, flags):
+        """Take those of the waiting strangers whose flag is set out of them."""
+        x, labels, weights = part
+        moved, stay = np.flatnonzero(flags), np.flatnonzero(~flags)
+        leaving = x[moved], [labels[n] for n in moved], weights[moved]
+        self.strangers.forget(*leaving)
+        self._kept = Waiting()
+        if len(stay):
+            self._kept.add(x[stay], [labels[n] for n in stay], weights[stay])
+        return leaving
+
     def _find_context(self, x):
-        """A layout and which of x (N, pixels) it smooths, bool (N,), or (None, None)."""
+        """A layout and which of x (N, pixels) it smooths, bool (N,); no layout where these are
+        few, neither where they are not even those that it came from.
+        """
         shape, rng = self.input_shape[:2], np.random.default_rng([self.settings["seed"], len(x)])
-        for _ in range(TRIES):
+        found = None
+        for _ in range(TRIES if self._one_channel() else 0):
             rows = layout.alike(x, rng)
             try:
                 for _ in range(ROUNDS):
@@ -273,16 +287,14 @@ class ContextRidgeClassifier(Learner):
                 continue
             if own.sum() >= LEAST:
                 return order, own
-        return None, None
+            found = own if own.sum() >= layout.CORE else found
+        return None, found
 
-    def _keep(self, x, labels, weights):
-        self._kept = Waiting()
-        if len(labels):
-            self._kept.add(x, labels, weights)
-
-    def _drop(self, x, labels, weights):
-        """Take strangers out of those that are kept, as far as they still are."""
-        for n in range(len(labels)):
-            part = x[n : n + 1], labels[n : n + 1], weights[n : n + 1]
-            if self._kept.places(x[n], labels[n], weights[n]):
-                self._kept.take_out(*part)
+    def _forget_stranger(self, x, labels, weights):
+        """Take one out, whether it waits or has moved to a context."""
+        if self._kept.places(x[0], labels[0], weights[0]):
+            self.strangers.forget(x, labels, weights)
+            self._kept.take_out(x, labels, weights)
+            return
+        ((k, _),) = self._by_context(x, np.inf)
+        self.learners[k].forget(self._laid(x, k), labels, weights)
