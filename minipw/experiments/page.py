@@ -8,6 +8,7 @@ import json
 import re
 from functools import partial
 from pathlib import Path
+from statistics import fmean, stdev
 
 from minipw import InputError
 from minipw.experiments import tables
@@ -62,6 +63,22 @@ def paper_table(part, records, protocol, _):
                 table = {k: row for k, row in table.items() if any(e.values for e in row.values())}
             found.append(f"{title}\n\n{tables.markdown(tables.texts(table))}")
     return "\n\n".join(found)
+
+
+def agreement(records, protocol, _):
+    """How many numbers of Tables 1 to 4 are measured, and how far they are from the paper's."""
+    parts = [tables.build_table(f"table{n}", records, protocol) for n in (1, 2, 3, 4)]
+    columns = [pair for part in parts for row in part.values() for pair in row.items()]
+    measured = [(column, entry) for column, entry in columns if entry.values]
+    text = f"Of the {len(columns)} numbers of Tables 1 to 4, {len(measured)} are measured and "
+    text += f"{sum(entry.differs() for _, entry in measured)} of them bear the mark `*`."
+    for mode in ("single-head", "multi-head"):
+        found = [fmean(e.values) - e.printed for column, e in measured if column.startswith(mode)]
+        if len(found) > 1:
+            text += f" Over {len(found)} {mode} numbers ours minus the paper's is"
+            text += f" {fmean(found):.1f} on average, with a standard deviation of"
+            text += f" {stdev(found):.1f} points."
+    return text
 
 
 def table_cells():
@@ -249,6 +266,7 @@ def speed(_, __, folder):
 
 
 SECTIONS = {
+    "agreement": agreement,
     **{part: partial(paper_table, part) for part in tables.TITLES},
     "blur split": partial(blur, "split"),
     "blur permuted": partial(blur, "permuted"),

@@ -50,8 +50,18 @@ def test_lines_of_the_notes_become_tables(tmp_path):
     assert page_of == f"{page.MARK}\n\na\n7 runs; 1 of them.\nb `<!-- speed -->`\n"
 
 
+def test_agreement_counts_the_numbers_and_averages_their_differences(tmp_path):
+    other = SPLIT.replace("mlp-700-1 pairwise", "cnn-s pairwise")
+    runs = [(settings_of(SPLIT), (85.1,)), (settings_of(other), (74.8, 74.8, 75.1))]
+    text = filled(tmp_path, "agreement", runs)
+    # 85.1 - 83.1 = 2 and 74.9 - 80.9 = -6: mean -2, standard deviation sqrt(32) = 5.66.
+    assert "Of the 100 numbers of Tables 1 to 4, 2 are measured and 1 of them bear the" in text
+    assert "Over 2 single-head numbers ours minus the paper's is -2.0 on average" in text
+    assert "a standard deviation of 5.7 points" in text and "multi-head" not in text
+
+
 def test_a_section_that_is_not_known():
-    with pytest.raises(InputError, match="no section 'table9': use counts, table1, table2"):
+    with pytest.raises(InputError, match="no section 'table9': use counts, agreement, table1"):
         page.fill("<!-- table9 -->", {}, "released", ".", [])
 
 
