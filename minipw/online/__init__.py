@@ -2,6 +2,7 @@
 
 from minipw.online.classifier import OnlineClassifier
 from minipw.online.contexts import ContextRidgeClassifier
+from minipw.online.drift import DriftingRidgeClassifier
 from minipw.online.learner import Learner
 from minipw.online.ridge import StreamingRidgeClassifier
 from minipw.online.shards import learn_shards

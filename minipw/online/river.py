@@ -5,6 +5,7 @@ from scipy.sparse import csr_array
 
 from minipw import InputError
 from minipw.online.classifier import OnlineClassifier
+from minipw.online.drift import DriftingRidgeClassifier as _DriftingRidgeClassifier
 from minipw.online.ridge import StreamingRidgeClassifier as _StreamingRidgeClassifier
 from minipw.online.validation import number
 
@@ -197,6 +198,30 @@ class StreamingRidgeClassifier(_OnlineClassifier):
     @classmethod
     def _unit_test_params(cls):
         yield {"size": 50, "first": 100}
+
+
+class DriftingRidgeClassifier(_OnlineClassifier):
+    """`minipw.online.DriftingRidgeClassifier` for dicts of numbers, at most 300 of them.
+
+    Features may come and go as with `PairwiseClassifier`.
+
+    Parameters
+    ----------
+    absent : {"zero", "mean"}
+        What a feature counts as that a sample does not have.
+    seed : int
+    half_lives, size
+        Those of the learner.
+    """
+
+    _kind = _DriftingRidgeClassifier
+
+    def __init__(self, half_lives=(100, 300, 1000, 3000), size=200, absent="zero", seed=0):
+        self._begin(locals())
+
+    @classmethod
+    def _unit_test_params(cls):
+        yield {"size": 20}
 
 
 def _number(feature, value):

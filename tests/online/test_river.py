@@ -9,6 +9,7 @@ import pytest
 from learner_streams import stream
 
 from minipw import InputError
+from minipw.online import DriftingRidgeClassifier as Drift
 from minipw.online import OnlineClassifier
 from minipw.online import StreamingRidgeClassifier as Ridge
 
@@ -19,9 +20,17 @@ from river import datasets, linear_model, metrics, preprocessing
 from river.checks import yield_checks
 from river.evaluate import progressive_val_score
 
-from minipw.online.river import PairwiseClassifier, StreamingRidgeClassifier
+from minipw.online.river import (
+    DriftingRidgeClassifier,
+    PairwiseClassifier,
+    StreamingRidgeClassifier,
+)
 
-MODELS = PairwiseClassifier(backbone="mlp-20-1"), StreamingRidgeClassifier(size=30, first=20)
+MODELS = (
+    PairwiseClassifier(backbone="mlp-20-1"),
+    StreamingRidgeClassifier(size=30, first=20),
+    DriftingRidgeClassifier(size=20),
+)
 CHECKS = [(model, check) for model in MODELS for check in yield_checks(model)]
 
 
@@ -41,7 +50,7 @@ def test_the_checks_of_river(model, check):
 
 
 def test_no_check_is_left_out():
-    assert all(model._unit_test_skips() == set() for model in MODELS) and len(CHECKS) > 2 * 25
+    assert all(model._unit_test_skips() == set() for model in MODELS) and len(CHECKS) > 3 * 25
 
 
 def samples(count=60):
@@ -74,12 +83,16 @@ def test_the_logic_is_the_learner_s():
 
 @pytest.mark.parametrize(
     ("model", "learner", "left_out"),
-    [(PairwiseClassifier, OnlineClassifier, set()), (StreamingRidgeClassifier, Ridge, {"like"})],
+    [
+        (PairwiseClassifier, OnlineClassifier, {"device"}),
+        (StreamingRidgeClassifier, Ridge, {"device", "like"}),
+        (DriftingRidgeClassifier, Drift, set()),
+    ],
 )
 def test_the_parameters_are_the_learner_s(model, learner, left_out):
     own, other = (inspect.signature(kind).parameters for kind in (model, learner))
     assert own.keys() - other.keys() == {"absent"}
-    assert other.keys() - own.keys() == {"classes", "device", "missing"} | left_out
+    assert other.keys() - own.keys() == {"classes", "missing"} | left_out
     shared = own.keys() - {"absent"}
     assert all(own[name].default == other[name].default for name in shared)
 
