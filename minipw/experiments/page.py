@@ -32,7 +32,7 @@ def fill(notes, records, protocol, folder, counts):
     """The page: notes, a str, with tables of records from `report.read_records`.
 
     folder : path
-        Where bench.json and digits.json are.
+        Where bench.json, digits.json and drift.json are.
     counts : list of str
         What the section `counts` says.
     """
@@ -231,6 +231,18 @@ def digits(_, __, folder):
     return tables.markdown(lines)
 
 
+def drift(_, __, folder):
+    """Classifiers of streams that drift, `tests/compare_drift.py --json`."""
+    rows = stored(folder, "drift.json").get("streams", {})
+    streams = list(next(iter(rows.values()), {}))
+    lines = [["predicted, then learned: per cent (µs)", *streams]]
+    for method, row in rows.items():
+        found = [(*row[stream]["accuracy"], row[stream]["microseconds"]) for stream in streams]
+        texts = [f"{mean:.1f} ± {error:.1f} ({time:,.0f})" for mean, error, time in found]
+        lines.append([method, *texts])
+    return tables.markdown(lines)
+
+
 def throughput(_, __, folder):
     """Samples a second of online classifiers, from the same file."""
     rows = stored(folder, "digits.json").get("samples_per_second", {})
@@ -275,6 +287,7 @@ SECTIONS = {
     "tuning": tuning,
     "order": order,
     "digits": digits,
+    "drift": drift,
     "throughput": throughput,
     "speed": speed,
 }

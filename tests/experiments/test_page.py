@@ -133,14 +133,17 @@ def test_stored_comparisons_and_timings(tmp_path):
     found = {"accuracy": {"minipw": row}, "splits": 10}
     found["samples_per_second"] = {"minipw": {"partial_fit": 864.6, "predict": 8917.0}}
     (tmp_path / "digits.json").write_text(json.dumps(found))
+    found = {"minipw": {"SEA": {"accuracy": [88.56, 0.21], "microseconds": 1136.5}}}
+    (tmp_path / "drift.json").write_text(json.dumps({"streams": found, "seeds": 5}))
     case = {"network": "mlp-700-1 pairwise", "rule": "s-mas", "batch_size": 64}
     case |= dict.fromkeys(("forward_ms", "backward_ms", "update_ms", "step_ms"), 1.25)
     case |= {"floor_ms": 1.4, "ratio": 6.75, "samples_per_second": 6797.0}
     bench = {"machine": {"threads": 2, "sgemm_gflops": 187.04}, "cases": [case]}
     (tmp_path / "bench.json").write_text(json.dumps(bench))
-    notes = "<!-- digits -->\n<!-- throughput -->\n<!-- speed -->\n"
+    notes = "<!-- digits -->\n<!-- drift -->\n<!-- throughput -->\n<!-- speed -->\n"
     text = page.fill(notes, {}, "released", tmp_path, [])
     assert "| minipw | 94.3 ± 0.3 | rate 0.003 | 97.5 ± 0.3 |" in text
+    assert "| minipw | 88.6 ± 0.2 (1,136) |" in text
     assert "| samples a second | partial_fit | predict |" in text
     assert "| minipw | 865 | 8,917 |" in text
     assert "threads 2; sgemm gflops 187" in text
