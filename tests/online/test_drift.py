@@ -3,6 +3,9 @@
 import numpy as np
 import pytest
 from scipy.sparse import csr_array
+
+pytest.importorskip("sklearn", reason="scikit-learn is not installed")
+
 from sklearn.datasets import load_digits, load_wine
 
 from minipw import InputError
@@ -73,11 +76,11 @@ def test_the_cut_of_a_stream_changes_nothing():
 def test_a_world_that_turns_is_followed():
     x, y = turning(3000)
     hits = prequential(DriftingRidgeClassifier(), x, y)
-    assert hits[200:1499].mean() > 0.95  # 0.97
-    assert hits[1499:1550].mean() < 0.5  # it has turned
-    assert hits[1800:].mean() > 0.95  # some hundred samples later; one line would have half
+    assert hits[200:1499].mean() > 0.95  # 0.99
+    assert hits[1499:1550].mean() < 0.2  # it has turned
+    assert hits[1800:].mean() > 0.95  # 0.99, some hundred samples later
     still = StreamingRidgeClassifier(size=100).partial_fit(x, y)
-    assert still.score(x[1800:], y[1800:]) < 0.75
+    assert still.score(x[1800:], y[1800:]) < 0.75  # 0.51
 
 
 @pytest.mark.parametrize(("make", "count"), [(load_digits, 1200), (load_wine, 178)])
@@ -88,7 +91,7 @@ def test_what_stays_is_learned_nearly_as_well(make, count):
     for learner in (drifting, still):
         learner.partial_fit(x[:train], y[:train]).flush()
     scores = [learner.score(x[train:], y[train:]) for learner in (drifting, still)]
-    assert scores[0] > scores[1] - 0.03  # measured: 0.007 and 0 behind
+    assert scores[0] > scores[1] - 0.03  # 5 of 300 digits and 1 of 45 wines behind
 
 
 def test_probabilities_are_as_sure_as_they_are_right():
@@ -96,7 +99,7 @@ def test_probabilities_are_as_sure_as_they_are_right():
     x = rng.normal(size=(3000, 3))
     y = (x[:, 0] > 0) ^ (rng.random(3000) < 0.2)  # one label in five is wrong
     learner = DriftingRidgeClassifier(size=40).partial_fit(x, y)
-    p = learner.predict_proba(x[:, :])
+    p = learner.predict_proba(x)
     np.testing.assert_allclose(p.sum(1), 1)
     assert abs(p.max(1).mean() - 0.8) < 0.07
     sure = DriftingRidgeClassifier(size=40).partial_fit(x, x[:, 0] > 0)
@@ -187,7 +190,7 @@ def test_columns_can_come_later(tmp_path, count):
     other = load(tmp_path / "model.npz").partial_fit(x[count:1490], y[count:1490])
     learner.partial_fit(x[count:1490], y[count:1490])
     assert np.array_equal(other.decision_function(x), learner.decision_function(x))
-    assert learner.score(x[:1490], y[:1490]) > 0.95  # without it at most 0.86
+    assert learner.score(x[:1490], y[:1490]) > 0.95  # 0.67 without it
 
 
 @pytest.mark.parametrize(
