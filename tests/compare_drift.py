@@ -1,6 +1,6 @@
 """Classifiers of streams that drift, on the generators of River.
 
-    python tests/compare_drift.py [--seeds N] [--json FILE]
+    OPENBLAS_NUM_THREADS=1 python tests/compare_drift.py [--seeds N] [--json FILE]
 
 Each stream has 20,000 samples. SEA and Agrawal change their concept three times at once; the
 plane and the centres of the other two turn and move all the time. Every sample is predicted,

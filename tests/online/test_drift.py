@@ -171,7 +171,7 @@ def test_a_saved_one_goes_on_bit_for_bit(tmp_path, count):
         learner.partial_fit(x[count:], y[count:])
     assert other.counts == one.counts
     assert np.array_equal(one.predict_proba(x), other.predict_proba(x))
-    with pytest.raises(InputError, match="cpu alone|CuPy"):
+    with pytest.raises(InputError, match=r"cpu alone|CuPy"):
         load(tmp_path / "model.npz", device="cuda")
 
 
