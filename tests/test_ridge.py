@@ -161,7 +161,8 @@ def trial(z, y, test_z, test_y):
     def accuracy(solution):
         return 100 * (solution.logits(test_z).argmax(1) == test_y).mean()
 
-    grid = [accuracy(solve(statistics, unit * 10.0**d)) for d in np.arange(-5, 1.1, 0.5)]
+    step = 0.5 if len(s) < 1000 else 1  # decades
+    grid = [accuracy(solve(statistics, unit * 10.0**d)) for d in np.arange(-5, 1.1, step)]
     return accuracy(chosen), grid, chosen
 
 
