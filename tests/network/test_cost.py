@@ -98,7 +98,10 @@ def test_the_estimate_is_near_what_is_taken(
         input_shape, 10, backbone, density=density, pair_weights=pair_weights
     )
     with THREADS.use(threads):
-        taken = peak_of_training(architecture, batch_size, rule)
+        # threads that happen to take turns take less at a time than at most
+        taken = max(
+            peak_of_training(architecture, batch_size, rule) for _ in range(2 * threads - 1)
+        )
         estimate = cost.host_bytes(architecture, batch_size)
     assert 0.8 * taken < estimate < 5 * taken
 
