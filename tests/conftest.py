@@ -1,5 +1,10 @@
 """Fixtures that several test files share."""
 
+import os
+
+if "PYTEST_XDIST_WORKER" in os.environ:  # a process a core: one BLAS thread each, before NumPy
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
 import shutil
 import subprocess
 import sys
