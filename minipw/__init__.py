@@ -14,7 +14,7 @@ The rooms, in reading order:
     gradcheck.py  finite differences
     network/      a network from its description: first weights, passes, cost
     training/     one run: settings, tasks, the streaming loop, record, metrics
-    online/       a classifier for one's own stream
+    online/       classifiers for one's own stream
     experiments/  many runs: store, workers, tables, figures, tuning
     bench/        step times against the machine's own floor
     cli/          the command line, one file a subcommand

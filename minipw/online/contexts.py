@@ -16,7 +16,7 @@ from minipw.online.ridge import StreamingRidgeClassifier
 from minipw.online.waiting import Waiting
 
 FITS = 0.8
-"""Roughness that fits a layout: its own leaves at most 0.76, another at least 0.87."""
+"""Roughness that fits a layout: its own leaves at most 0.762, another at least 0.87."""
 TRIES, ROUNDS, KEPT, LEAST = 3, 3, 4, 150
 """Searches at a time and rounds of each; strangers that wait for them, in units of `first`;
 samples that a context opens with."""

@@ -38,11 +38,11 @@ class Learner:
 
         kind, batch_size            a word for it in files; samples that are learned together
         _begin(shape, centred)      fixes the shape of a sample
-        _announce(count)            makes room for so many classes more
+        _announce(count)            makes room for so many classes more, if it must
         _take(x, labels, weights)   learns samples, float64, whose shape is fixed
         _require_learned()          raises InputError where nothing can be predicted yet
         _logits(x)                  logits (N, C or more), float64 samples
-        _state()                    arrays and facts, which `_restore` gets
+        _state(), _restore(...)     arrays and facts for a file; the learner that they are of
 
     Attributes
     ----------
