@@ -46,7 +46,7 @@ class DriftingRidgeClassifier(Learner):
 
     def __init__(
         self,
-        half_lives=(100, 300, 1000, 3000),
+        half_lives=(20, 100, 500, 3000),
         size=200,
         seed=0,
         missing=False,
@@ -56,11 +56,11 @@ class DriftingRidgeClassifier(Learner):
         if given["size"] is None or given["size"] < 2:
             raise InputError(f"size is {size!r}: use a whole number of at least 2")
         super().__init__(given | {"half_lives": _checked_half_lives(half_lives)})
-        self.features, self.experts, self._first = None, None, Waiting()
+        self.features, self.experts, self._first, self._last = None, None, Waiting(), (b"", None)
         self.add_classes(() if classes is None else classes)
 
     def flush(self):
-        """Let the next predictions know the last samples, too, up to 24; returns self."""
+        """Let the next predictions know the last samples, too, up to 99; returns self."""
         with self._learning, self._lock:
             if self.features is None and self._first.count:
                 self._make()
@@ -78,6 +78,7 @@ class DriftingRidgeClassifier(Learner):
                 self.features.widen(count, self.settings["seed"])
                 self.experts.widen(count)
             self._widen(columns)
+            self._last = b"", None
 
     # what `Learner` asks for
 
@@ -106,7 +107,7 @@ class DriftingRidgeClassifier(Learner):
                     self.add_classes([label])
                 one = x[n : n + 1]
                 if self.features is not None:
-                    (z,) = self.features(one)
+                    (z,) = self._features(one)
                     self.experts.learn(z, self._index[label], weights[n])
                 begins = sum(self.counts) < MADE[-1]
                 self._count([label])
@@ -118,7 +119,7 @@ class DriftingRidgeClassifier(Learner):
     def _make(self):
         """Make features from all samples so far, and learn these again."""
         x, labels, weights = self._first.joined()
-        self.features, self.experts = self._new()
+        (self.features, self.experts), self._last = self._new(), (b"", None)
         self.features.fix(x, weights, self.settings["seed"])
         for n, label in enumerate(labels):
             (z,) = self.features(x[n : n + 1])
@@ -133,12 +134,20 @@ class DriftingRidgeClassifier(Learner):
         (inputs,) = self.input_shape
         return TabularFeatures(inputs, size, missing), Experts(lives, inputs, size, classes)
 
+    def _features(self, x):
+        """Features of x; those of a single sample are kept: it is often learned next."""
+        if len(x) != 1:
+            return self.features(x)
+        if (key := x.tobytes()) != self._last[0]:
+            self._last = key, self.features(x)
+        return self._last[1]
+
     def _logits(self, x):
         counts = np.array(self.counts)
         with np.errstate(divide="ignore"):
             logits = np.tile(np.log(counts), (len(x), 1))  # -inf for a class without samples
         if self.features is not None:
-            learned = self.experts.logits(self.features(x))[:, : len(counts)]
+            learned = self.experts.logits(self._features(x))[:, : len(counts)]
             logits = np.where(counts > 0, learned, logits)
         return logits
 

@@ -4,16 +4,16 @@ The features z of a standardized sample x (D,) are a constant, the inputs, S ran
 
     z = 1 | x | k-WTA of u = R^T x + b | products of two hinges max(+-(x_i - t), 0)
 
-An expert is a half-life L and a block of z, its first h numbers: 1 | x, or all of them. The
-sums of a half-life are of all features, so the smaller block costs only its solution:
+An expert is a half-life L and a block of z, its first h numbers: 1 | x, or all of them, which
+half-lives below 100 do not have, for lack of samples:
 
     G = sum 2^(-age / L) w z z^T,  M = sum 2^(-age / L) w z y^T,  N = sum 2^(-age / L) w
     W = (G + (lam N + 0.001) I')^-1 M,   outputs = W^T z        I': constant not shrunk by lam
 
-Age is counted in samples. A half-life of None forgets nothing. All experts are solved every
-25 samples, and the one with the fewest recent mistakes, each made before its sample was
-learned, predicts. With m the margin between that expert's two largest outputs then, a sample
-of weight s enters the sums with
+Age is counted in samples. A half-life of None forgets nothing. An expert is solved every 5, 25,
+50 or 100 samples, the most that is at most a quarter of its half-life. The one with the fewest
+recent mistakes, each made before its sample was learned, predicts. With m the margin between
+that expert's two largest outputs then, a sample of weight s enters the sums with
 
     w = s / (1 + (m / 0.5)^2)
 
@@ -31,8 +31,10 @@ from minipw import InputError
 from minipw.online.features import LIMIT
 from minipw.online.standardize import Standardizer
 
-EVERY, RECENT, MARGIN = 25, 200, 0.5
-"""Samples to a solution; half-life of mistakes; margin of half weight."""
+EVERY = 5, 25, 50, 100
+"""Samples from one solution to the next."""
+SHORT, RECENT, MARGIN = 100, 200, 0.5
+"""Half-lives below have the inputs alone; half-life of mistakes; margin of half weight."""
 SHARPNESS, RATE = (1.0, 5.0, 50.0), 0.02
 """Least, first and largest q, from outputs to logits; the rate of its logarithm."""
 SHRINKAGE, RIDGE = (1e-3, 0.03), 1e-3
@@ -102,21 +104,26 @@ class Experts:
     """Sums and weights of each half-life and block.
 
     G, M, N : float64 ndarray of shape (L, H, H), (L, H, C) and (L,), L half-lives
-    W : float64 ndarray of shape (H, 2 L, C), of each half-life both blocks
-    mistakes, sharpness : float64 ndarray of shape (2 L,) and (1,)
-    Z, Y, w : float64 ndarray of shape (25, H), (25, C) and (25,)
-        Features, labels and weights of samples that are not in the sums yet.
+        Of the features that a half-life has; the rest is 0.
+    W : float64 ndarray of shape (H, E, C), of E experts, those of a half-life together
+    mistakes, sharpness : float64 ndarray of shape (E,) and (1,)
+    Z, Y, w : float64 ndarray of shape (100, H), (100, C) and (100,)
+        Features, labels and weights of the last samples, which some sums do not have yet.
     waiting : int, how many
     """
 
     ARRAYS = ("G", "M", "N", "W", "mistakes", "sharpness", "Z", "Y", "w")
 
     def __init__(self, half_lives, inputs, size, classes):
-        L, H, experts = len(half_lives), 1 + inputs + size, 2 * len(half_lives)
-        self.inputs, self.factors = inputs, [0.5 ** (1 / n) if n else 1.0 for n in half_lives]
+        L, H, kept = len(half_lives), 1 + inputs + size, EVERY[-1]
+        lives = [life or np.inf for life in half_lives]
+        self.inputs, self.factors = inputs, [0.5 ** (1 / life) for life in lives]
+        self.every = [max([n for n in EVERY if 4 * n <= life] or EVERY[:1]) for life in lives]
+        self.blocks = [1 if life < SHORT else 2 for life in lives]
         self.G, self.M, self.N = np.zeros((L, H, H)), np.zeros((L, H, classes)), np.zeros(L)
+        experts = sum(self.blocks)
         self.W, self.mistakes = np.zeros((H, experts, classes)), np.zeros(experts)
-        self.Z, self.Y, self.w = np.zeros((EVERY, H)), np.zeros((EVERY, classes)), np.zeros(EVERY)
+        self.Z, self.Y, self.w = np.zeros((kept, H)), np.zeros((kept, classes)), np.zeros(kept)
         self.sharpness, self.waiting = np.full(1, SHARPNESS[1]), 0
 
     def logits(self, z):
@@ -138,26 +145,36 @@ class Experts:
         self.Z[n], self.Y[n], self.Y[n, label] = z, 0, 1
         self.w[n] = weight / (1 + ((first - second) / MARGIN) ** 2)
         self.waiting = n + 1
-        if self.waiting == EVERY:
-            self.solve()
+        for k, every in enumerate(self.every):
+            if self.waiting % every == 0:
+                self._solve(k, slice(self.waiting - every, self.waiting))
+        self.waiting %= len(self.w)
 
     def solve(self):
-        """Add the samples that wait to the sums, and solve for all weights."""
-        n, self.waiting, H = self.waiting, 0, len(self.W)
-        Z, Y = self.Z[:n], self.Y[:n]
-        for k, factor in enumerate(self.factors):
-            w = self.w[:n] * factor ** np.arange(n - 1, -1, -1)
-            Zw = (Z * w[:, None]).T
-            for sums, more in ((self.G, Zw @ Z), (self.M, Zw @ Y), (self.N, w.sum())):
-                sums[k] *= factor**n
-                sums[k] += more
-            for block, (h, lam) in enumerate(zip((1 + self.inputs, H), SHRINKAGE, strict=True)):
-                A = self.G[k, :h, :h].copy()
-                A.flat[:: h + 1] += RIDGE
-                A.flat[h + 1 :: h + 1] += lam * self.N[k]
-                W, fault = lapack.dposv(A.T, self.M[k, :h], overwrite_a=True)[1:]
-                if not fault:  # else weights so far apart that the sums are rounding; W stays
-                    self.W[:h, 2 * k + block] = W
+        """Add all samples that wait to the sums, and solve for all weights."""
+        for k, every in enumerate(self.every):
+            if new := self.waiting % every:
+                self._solve(k, slice(self.waiting - new, self.waiting))
+        self.waiting = 0
+
+    def _solve(self, k, rows):
+        """Add rows of Z to the sums of a half-life, and solve for its weights."""
+        first, factor = sum(self.blocks[:k]), self.factors[k]
+        sizes = (1 + self.inputs, len(self.W))[: self.blocks[k]]
+        Z, Y = self.Z[rows, : sizes[-1]], self.Y[rows]
+        w = self.w[rows] * factor ** np.arange(len(Z) - 1, -1, -1)
+        Zw = (Z * w[:, None]).T
+        G, M, N = self.G[k, : sizes[-1], : sizes[-1]], self.M[k, : sizes[-1]], self.N[k : k + 1]
+        for sums, more in ((G, Zw @ Z), (M, Zw @ Y), (N, w.sum())):
+            sums *= factor ** len(Z)
+            sums += more
+        for e, (h, lam) in enumerate(zip(sizes, SHRINKAGE, strict=False), first):
+            A = G[:h, :h].copy()
+            A.flat[:: h + 1] += RIDGE
+            A.flat[h + 1 :: h + 1] += lam * N
+            W, fault = lapack.dposv(A.T, M[:h], overwrite_a=True)[1:]
+            if not fault:  # else weights so far apart that the sums are rounding; W stays
+                self.W[:h, e] = W
 
     def make_room(self, classes):
         """Have outputs for so many classes, or those that there are."""

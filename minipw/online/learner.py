@@ -89,7 +89,8 @@ class Learner:
             Classes that are known to come; see `add_classes`.
         """
         with self._learning:
-            self.add_classes(() if classes is None else classes)
+            if classes is not None:
+                self.add_classes(classes)
             for part in self._parts(x, y, sample_weight):
                 self._take(*part)
         return self

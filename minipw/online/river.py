@@ -216,7 +216,7 @@ class DriftingRidgeClassifier(_OnlineClassifier):
 
     _kind = _DriftingRidgeClassifier
 
-    def __init__(self, half_lives=(100, 300, 1000, 3000), size=200, absent="zero", seed=0):
+    def __init__(self, half_lives=(20, 100, 500, 3000), size=200, absent="zero", seed=0):
         self._begin(locals())
 
     @classmethod

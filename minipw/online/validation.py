@@ -70,6 +70,8 @@ def as_samples(x, shape, standardized, missing):
 
 def _values(x):
     """The ndarray of samples without their names, NaN where a value is missing."""
+    if type(x) is np.ndarray:
+        return x
     if _row_names(x) is not None:  # one sample
         if isinstance(x, Mapping) and any(map(np.ndim, x.values())):
             raise InputError("X is a dict of columns: use pandas.DataFrame(X)")
@@ -158,6 +160,8 @@ def _row_names(row):
 
 def column_names(x):
     """The names of a table's columns or a row's values: tuple of str, int and tuples, or None."""
+    if type(x) is np.ndarray:  # most are: half the time of a single sample's checks
+        return None
     row = x[0] if isinstance(x, (list, tuple)) and len(x) else x
     names = _row_names(x) or _row_names(row)
     if names is None:

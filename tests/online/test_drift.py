@@ -40,27 +40,45 @@ def shuffled(make, count):
     return x[order], y[order]
 
 
+def taught(experts, z, labels, weight):
+    """The weights with which samples, learned one after the other, enter the sums."""
+    weights = []
+    for row, label in zip(z, labels, strict=True):
+        best = row @ experts.W[:, experts.mistakes.argmin()]
+        weights.append(weight / (1 + (abs(best[1] - best[0]) / 0.5) ** 2))
+        experts.learn(row, label, weight)
+    return np.array(weights)
+
+
 def test_the_weights_solve_the_sums_of_all_samples():
     """Against the sums of the docstring, made at once: with ages, and for both blocks."""
     rng = np.random.default_rng(0)
-    lives, inputs, size, count = (30, None), 3, 4, 3 * EVERY
+    lives, inputs, size, count = (30, 120, None), 3, 4, 3 * EVERY[-1]
     experts = Experts(lives, inputs, size, 2)
     z = np.concatenate([np.ones((count, 1)), rng.normal(size=(count, inputs + size))], 1)
-    labels, weights = rng.integers(2, size=count), []
-    for row, label in zip(z, labels, strict=True):
-        best = row @ experts.W[:, experts.mistakes.argmin()]
-        weights.append(3 / (1 + (abs(best[1] - best[0]) / 0.5) ** 2))
-        experts.learn(row, label, 3.0)
+    labels = rng.integers(2, size=count)
+    weights = taught(experts, z, labels, 3.0)
     assert experts.waiting == 0 and min(weights) < 2 < max(weights) == 3
-    for k, life in enumerate(lives):
+    blocks = [(30, 0), (120, 0), (120, 1), (None, 0), (None, 1)]  # 30 is short
+    for e, (life, block) in enumerate(blocks):
         w = weights * (0.5 ** (np.arange(count)[::-1] / life) if life else np.ones(count))
-        for block, (h, lam) in enumerate(zip((1 + inputs, z.shape[1]), SHRINKAGE, strict=True)):
-            part = z[:, :h]
-            A = (part.T * w) @ part + np.diag([0.0] + (h - 1) * [lam * w.sum()])
-            expected = np.linalg.solve(A + RIDGE * np.eye(h), (part.T * w) @ np.eye(2)[labels])
-            found = experts.W[:h, 2 * k + block]
-            np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-12)  # float64 sums
-            assert not experts.W[h:, 2 * k + block].any()
+        h, lam = (1 + inputs, z.shape[1])[block], SHRINKAGE[block]
+        part = z[:, :h]
+        A = (part.T * w) @ part + np.diag([0.0] + (h - 1) * [lam * w.sum()])
+        expected = np.linalg.solve(A + RIDGE * np.eye(h), (part.T * w) @ np.eye(2)[labels])
+        np.testing.assert_allclose(experts.W[:h, e], expected, rtol=1e-9, atol=1e-12)  # float64
+        assert not experts.W[h:, e].any()
+
+
+@pytest.mark.parametrize("count", [3, 25, 60, 130, 173])
+def test_flushed_sums_have_every_sample_once(count):
+    rng = np.random.default_rng(0)
+    experts = Experts((30, 120, None), 3, 4, 2)
+    weights = taught(experts, rng.normal(size=(count, 8)), rng.integers(2, size=count), 1.0)
+    for _ in range(2):  # again: nothing waits any more
+        experts.solve()
+        for N, factor in zip(experts.N, experts.factors, strict=True):
+            assert pytest.approx(weights @ factor ** np.arange(count)[::-1]) == N
 
 
 def test_the_cut_of_a_stream_changes_nothing():
@@ -76,9 +94,9 @@ def test_the_cut_of_a_stream_changes_nothing():
 def test_a_world_that_turns_is_followed():
     x, y = turning(3000)
     hits = prequential(DriftingRidgeClassifier(), x, y)
-    assert hits[200:1499].mean() > 0.95  # 0.99
-    assert hits[1499:1550].mean() < 0.2  # it has turned
-    assert hits[1800:].mean() > 0.95  # 0.99, some hundred samples later
+    assert hits[200:1499].mean() > 0.95  # 0.98
+    assert hits[1499:1520].mean() < 0.2  # it has turned
+    assert hits[1800:].mean() > 0.95  # 0.97, some hundred samples later
     still = StreamingRidgeClassifier(size=100).partial_fit(x, y)
     assert still.score(x[1800:], y[1800:]) < 0.75  # 0.51
 
