@@ -116,8 +116,9 @@ PARAMETERS = {
     "backbone": Parameter(
         str,
         "mlp-WIDTH-DEPTH, cnn-s or cnn-m (mlp-700-1 for pairwise, mlp-1000-1 for fc: "
-        "equally many parameters); of ridge, lda, ncm: patches-FILTERS, random-FEATURES, "
-        "identity; of ridge: contexts-FILTERS (patches-400 of images, else random-1000)",
+        "equally many parameters); of ridge, lda, ncm: scales-FEATURES, patches-FILTERS, "
+        "random-FEATURES, identity; of ridge: contexts-scales-FEATURES, contexts-FILTERS "
+        "(scales-7200 of images, else random-1000)",
     ),
     "pair_weights": _whole(1, "weights of the pairwise head", optional=True),
     "pair_weights_per_class": _whole(
@@ -157,7 +158,7 @@ PARAMETERS = {
     "missing": Parameter(bool),
     "bias": Parameter(bool),
     # the closed form
-    "features": _words("", "auto", "random", "patches", "identity"),
+    "features": _words("", "auto", "random", "scales", "patches", "identity"),
     "size": _whole(1, optional=True),
     "first": _whole(1),
     # the run

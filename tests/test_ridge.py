@@ -216,7 +216,7 @@ def calibration_error(p, labels, bins=15):
 def test_digits_from_images_and_what_the_probabilities_mean():
     data = datasets.load("mnist-5k")
     first = data.x_train[data.y_train < 2][:500]
-    z = patch_features(first, 40, np.random.default_rng(0), size=8, grid=3)
+    z = patch_features(first, 40, np.random.default_rng(0), sizes=(8,), grid=3)
     test = z(data.x_test)
     chosen, grid, solution = trial(z(data.x_train), data.y_train, test, data.y_test)
     assert chosen >= max(grid) - 0.3 and chosen > 96

@@ -35,7 +35,7 @@ def measure(sgemm):
     images = rng.random((IMAGES, 32, 32, 3), np.float32)
     z = patch_features(images, FILTERS, rng)
     seconds = median_seconds(lambda: z(images), 5)
-    places, patch = (32 - z.size + 1) ** 2, len(z.K)
+    places, patch = (32 - z.sizes[0] + 1) ** 2, len(z.filters[0][0])
     floor = 2 * IMAGES * places * patch * FILTERS / sgemm
     rows = [row(f"features of images 32x32x3, {FILTERS} patches", seconds, IMAGES, floor)]
     features, labels = rng.standard_normal((SAMPLES, FEATURES), np.float32), np.arange(SAMPLES) % 10

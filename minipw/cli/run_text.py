@@ -71,14 +71,16 @@ def settings_text(state, source, dataset_name):
 def closed_form_text(state, source, dataset_name):
     """`settings_text` without a network."""
     tasks, classes, chosen = len(state.tasks), state.dataset.classes, state.map_words
-    about = {"patches": f" ({chosen.patch} by {chosen.patch} pixels, grid {chosen.grid})"}
-    about["contexts"] = f"{about['patches']}, anew for each layout of the pixels"
+    about = ", anew for each layout of the pixels" if chosen.contexts else ""
+    if chosen.sizes:
+        sides = " and ".join(f"{size} by {size}" for size in chosen.sizes)
+        about = f" ({sides} pixels, grid {chosen.grid}){about}"
     sums = state.features * (classes + state.features * (state.settings.head != "ncm"))
     lines = [
         title(state.settings, dataset_name),
         f"  settings    {source}",
         f"  features    {state.features:,} of {state.settings.backbone}"
-        f"{about.get(chosen.kind, '')}, made from the first {FIRST:,} samples",
+        f"{about}, made from the first {FIRST:,} samples",
         f"  training    one pass, {sum(task.train.size for task in state.tasks):,} samples, "
         f"{tasks} task{'s' * (tasks > 1)}",
         f"  parameters  {state.features * classes:,}; sums of {8 * sums / 2**20:,.1f} MiB",

@@ -115,11 +115,11 @@ def learner_for(args, given):
         chosen = {"missing": True} if "missing" in given else {}
         if "backbone" in given:
             words = parse_map(given["backbone"])
-            if words.patch:
+            if words.sizes:
                 raise InputError(f"streams choose patches themselves: use patches-{words.size}")
-            if words.kind == "contexts":
-                return ContextRidgeClassifier(words.size, args.seed or 0, **chosen)
             chosen |= {"features": words.kind, "size": words.size}
+            if words.contexts:
+                return ContextRidgeClassifier(seed=args.seed or 0, **chosen)
         return StreamingRidgeClassifier(seed=args.seed or 0, device=args.device, **chosen)
     if "pair_weights" in given:
         given["pair_weights_per_class"] = given.pop("pair_weights")

@@ -12,9 +12,10 @@ the covariance of q, m its mean) and of unit length:
 
 Then a threshold t on both signs, and the mean over each cell of a grid:
 
-    z = mean(max(r, t) - t),  -mean(min(r, -t) + t)
+    z = mean(max(r - t, 0)),  -mean(min(r + t, 0))
 
-A block of images is worked off at a time, so that it stays in the cache.
+and, if asked for, the square root of z, which spreads weak answers. Patches of several sizes
+stand side by side. A block of images is worked off at a time, so that it stays in the cache.
 """
 
 from dataclasses import dataclass, replace
@@ -34,21 +35,22 @@ SAMPLE = 100_000  # patches that the covariance is taken from
 class PatchFeatures:
     """The map, called with images.
 
-    K : float32 ndarray of shape (D, F), the filters k; D = size * size * channels
-    bias : float32 ndarray of shape (F,), m^T k
+    filters : tuple of (float32 ndarray of shape (D, F), float32 ndarray of shape (F,), float)
+        For each size, K of the filters k, m^T k and c; D = size * size * channels.
     shape : (int, int, int), height, width and channels of an image
-    size, grid : int, side of a patch in pixels; cells along each side
-    contrast, threshold : float, c and t
-    shift, scale : ndarray of shape (H,); H = 2 * grid * grid * F
+    sizes : tuple of int, sides of a patch in pixels
+    grid : int, cells along each side
+    threshold : float, t
+    root : bool, whether z are square roots
+    shift, scale : ndarray of shape (H,); H = 2 * grid * grid * all F
     """
 
-    K: Any
-    bias: Any
+    filters: tuple
     shape: tuple
-    size: int
+    sizes: tuple
     grid: int
-    contrast: float
     threshold: float
+    root: bool
     shift: Any = 0.0
     scale: Any = 1.0
 
@@ -56,34 +58,43 @@ class PatchFeatures:
         """Features of shape (B, H), float32, of images of shape (B, height, width, channels)."""
         if x.shape[1:] != self.shape:
             raise InputError(f"images of shape {x.shape[1:]}: the map was made for {self.shape}")
-        xp, cells, filters = array_module(x), self.grid**2, self.K.shape[1]
-        pool = xp.asarray(self._pool())  # (cells, positions)
-        positions = pool.shape[1]
-        z = xp.empty((len(x), 2, cells, filters), "float32")
-        images = max(1, block_size(xp) // (positions * filters))
-
-        def fill(part):
-            for start in range(part.start, part.stop, images):
-                block = slice(start, min(start + images, part.stop))
-                p = windows(x[block], self.size)
-                q = normalized_patches(p.reshape(len(p), -1, len(self.K)), self.contrast)
-                r = q.reshape(-1, q.shape[-1]) @ self.K
-                r -= self.bias
-                r = r.reshape(*q.shape[:2], -1)  # (images, positions, F)
-                z[block, 0] = pool @ xp.maximum(r, self.threshold) - self.threshold
-                z[block, 1] = -(pool @ xp.minimum(r, -self.threshold, out=r)) - self.threshold
-
-        THREADS.map(fill, THREADS.shares(len(x), images))
+        xp, cells = array_module(x), self.grid**2
+        ends = np.cumsum([0, *(K.shape[1] for K, _, _ in self.filters)])
+        z = xp.empty((len(x), 2, cells, ends[-1]), "float32")
+        for n, size in enumerate(self.sizes):
+            self._fill(z[..., ends[n] : ends[n + 1]], x, size, *self.filters[n])
         z = z.reshape(len(x), -1)
+        if self.root:
+            z = xp.sqrt(z, out=z)
         z -= self.shift
         z *= self.scale
         return z
 
-    def _pool(self):
+    def _fill(self, z, x, size, K, bias, contrast):
+        """Write the means of one size to z (B, 2, cells, F)."""
+        xp, (D, filters) = array_module(x), K.shape
+        pool = xp.asarray(self._pool(size))  # (cells, positions)
+        images = max(1, block_size(xp) // (pool.shape[1] * filters))
+
+        def fill(part):
+            for start in range(part.start, part.stop, images):
+                block = slice(start, min(start + images, part.stop))
+                p = windows(x[block], size)
+                q = normalized_patches(p.reshape(len(p), -1, D), contrast)
+                r = q.reshape(-1, D) @ K
+                r -= bias + self.threshold
+                r = r.reshape(*q.shape[:2], filters)  # (images, positions, F)
+                z[block, 0] = pool @ xp.maximum(r, 0)
+                r += 2 * self.threshold
+                z[block, 1] = -(pool @ xp.minimum(r, 0, out=r))
+
+        THREADS.map(fill, THREADS.shares(len(x), images))
+
+    def _pool(self, size):
         """The matrix of cell means, float32 of shape (cells, positions)."""
         sides = []
         for side in self.shape[:2]:
-            count = side - self.size + 1
+            count = side - size + 1
             edges = np.linspace(0, count, self.grid + 1).round()
             inside = (np.arange(count) >= edges[:-1, None]) & (np.arange(count) < edges[1:, None])
             sides.append(inside / inside.sum(1, keepdims=True))
@@ -113,21 +124,37 @@ def normalized_patches(p, contrast):
     return q
 
 
-def patch_features(
-    first, filters, rng, size=6, grid=2, contrast=0.1, whitening=0.3, threshold=0.25
-):
+def patch_features(first, filters, rng, sizes=(6,), grid=2, root=False, **constants):
     """A map whose filters are patches of the first images.
 
     Parameters
     ----------
     first : ndarray of shape (B, height, width, channels), uint8 or float32
-    filters : int, F
+    filters : int, those of all sizes
     rng : numpy Generator
-    size, grid, threshold : as in `PatchFeatures`
+    sizes, grid, root : as in `PatchFeatures`
+    constants : contrast, whitening, as in `filters_of`, and threshold = 0.25
+    """
+    threshold = constants.pop("threshold", 0.25)
+    counts = [len(part) for part in np.array_split(np.empty(filters), len(sizes))]
+    for size in sizes:
+        check_patches(first.shape[1:], size, grid)
+    made = (
+        filters_of(first, n, rng, size, **constants) for n, size in zip(counts, sizes, strict=True)
+    )
+    plain = PatchFeatures(tuple(made), first.shape[1:], tuple(sizes), grid, threshold, root)
+    shift, scale = unit_scale(plain(first))
+    return replace(plain, shift=shift, scale=scale)
+
+
+def filters_of(first, filters, rng, size, contrast=0.1, whitening=0.3):
+    """K, m^T k and c, as in `PatchFeatures`, of one size.
+
+    Parameters
+    ----------
     contrast : float, c in units of the mean variance of a patch
     whitening : float, eps
     """
-    check_patches(first.shape[1:], size, grid)
     view = windows(to_host(first), size)
     places = [rng.integers(0, n, SAMPLE) for n in view.shape[:3]]
     p = view[tuple(places)].reshape(SAMPLE, -1).astype(np.float32)
@@ -141,7 +168,4 @@ def patch_features(
     f = (q[rng.choice(lively, filters, replace=len(lively) < filters)] - m) @ whiten
     f /= np.maximum(np.linalg.norm(f, axis=1, keepdims=True), 1e-12)
     xp, K = array_module(first), whiten @ f.T
-    K, bias = (xp.asarray(a, "float32") for a in (K, m @ K))
-    plain = PatchFeatures(K, bias, tuple(first.shape[1:]), size, grid, c, threshold)
-    shift, scale = unit_scale(plain(first))
-    return replace(plain, shift=shift, scale=scale)
+    return xp.asarray(K, "float32"), xp.asarray(m @ K, "float32"), c

@@ -34,8 +34,9 @@ class ContextRidgeClassifier(Learner):
 
     Parameters
     ----------
+    features : {"scales", "patches"}
     size : int or None
-        Filters of patches (200).
+        Features of patches of two scales (3,600), or filters of patches of one (200).
     seed, first, missing, class_weight, classes, device : as in `StreamingRidgeClassifier`
 
     Attributes
@@ -50,6 +51,7 @@ class ContextRidgeClassifier(Learner):
 
     def __init__(
         self,
+        features="scales",
         size=None,
         seed=0,
         first=1000,
@@ -58,7 +60,10 @@ class ContextRidgeClassifier(Learner):
         classes=None,
         device="cpu",
     ):
-        given = {"size": size, "seed": seed, "first": first, "missing": missing}
+        if features not in ("scales", "patches"):
+            raise InputError(f"features {features!r} have no layout: use 'scales' or 'patches'")
+        given = {"features": features, "size": size, "seed": seed, "first": first}
+        given |= {"missing": missing}
         given |= {"class_weight": class_weight, "device": device}
         super().__init__(parameters.check(**given))
         self.orders, self.learners, self.strangers = [], [], None
@@ -111,14 +116,13 @@ class ContextRidgeClassifier(Learner):
         if len(shape) < 2 or min(shape[:2]) < SMALLEST_IMAGE:
             need = f"of at least {SMALLEST_IMAGE} pixels a side"
             raise InputError(f"contexts need images {need}, the data has shape {shape}")
-        self.learners, self.orders = [self._new("patches", shape)], [np.arange(np.prod(shape[:2]))]
-        self.strangers, self.input_shape = self._new("random", shape), shape
+        self.learners, self.orders = [self._new(shape)], [np.arange(np.prod(shape[:2]))]
+        self.strangers = self._new(shape, features="random", size=None)
+        self.input_shape = shape
         self._due = self.settings["first"]
 
-    def _new(self, features, shape):
-        size = None if features == "random" else self.settings["size"]
-        settings = {**self.settings, "size": size, "classes": self.classes_}
-        learner = StreamingRidgeClassifier(features, **settings)
+    def _new(self, shape, **settings):
+        learner = StreamingRidgeClassifier(**self.settings | settings, classes=self.classes_)
         learner._begin(shape)
         return learner
 
@@ -233,7 +237,7 @@ class ContextRidgeClassifier(Learner):
         flat, shape = self._flat(np.concatenate([first, x])), self.input_shape[:2]
         orders = [self.orders[k], layout.find_order(flat[: self.settings["first"]], shape)]
         self.orders[k] = min(orders, key=lambda o: layout.roughness(flat, o, shape).mean())
-        self.learners[k] = self._new("patches", self.input_shape)
+        self.learners[k] = self._new(self.input_shape)
         self.learners[k]._take(self._laid(first, k), labels, weights)
 
     def _open(self):
@@ -253,7 +257,7 @@ class ContextRidgeClassifier(Learner):
         self._due = first
         moved = self._leave(part, own)
         self.orders.append(order)
-        self.learners.append(self._new("patches", self.input_shape))
+        self.learners.append(self._new(self.input_shape))
         self._give(len(self.orders) - 1, *moved)
         return True
 

@@ -11,10 +11,10 @@ from minipw.backend.threads import share_large
 from minipw.network import feature_map as maps
 from minipw.online.standardize import Standardizer
 
-SIZES = {"random": 1000, "patches": 200}
+SIZES = {"random": 1000, "scales": 3600, "patches": 200}
 """Features, or filters, unless given."""
 SMALLEST_IMAGE = 8
-"""Pixels on a side from which "auto" takes patches."""
+"""Pixels on a side from which "auto" takes patches of two scales."""
 EXACT = 2048
 """Features up to which learning takes float64: the cut of a stream leaves no trace in the sums."""
 LIMIT, IMAGE_LIMIT = 3.0, 10.0
@@ -26,7 +26,7 @@ class Features:
 
     Parameters
     ----------
-    kind : {"auto", "random", "patches", "identity"}
+    kind : {"auto", "random", "scales", "patches", "identity"}
     size : int or None
     shape : tuple of int
         Of a sample: (D,), (height, width) or (height, width, channels).
@@ -46,7 +46,7 @@ class Features:
         self.image = (*shape, 1) if len(shape) == 2 else shape  # with its channels
         if kind == "auto":
             large = len(shape) > 1 and min(shape[:2]) >= SMALLEST_IMAGE
-            kind = "patches" if large else "random"
+            kind = "scales" if large else "random"
         self.words = kind if kind == "identity" else f"{kind}-{size or SIZES[kind]}"
         self.count, self.device, self.map = maps.feature_count(self.words, self.image), device, None
         limit = LIMIT if len(shape) == 1 else IMAGE_LIMIT
@@ -87,7 +87,7 @@ class Features:
         self.image = (self.image[0] + inputs,)
 
     def __call__(self, x, learning=False):
-        exact = learning and self.count <= EXACT and not self.words.startswith("patches")
+        exact = learning and self.count <= EXACT and not self.words.startswith(("pat", "scal"))
         with share_large(len(x) * self.count):
             return self.map(self._inputs(x, np.float64 if exact else np.float32))
 

@@ -36,10 +36,10 @@ class StreamingRidgeClassifier(Learner):
 
     Parameters
     ----------
-    features : {"auto", "random", "patches", "identity"}
-        auto: patches for images of 8 pixels a side or more, else random.
+    features : {"auto", "random", "scales", "patches", "identity"}
+        auto: scales, patches of two sizes, for images of 8 pixels a side or more, else random.
     size : int or None
-        Random features (1,000), or filters of patches (200).
+        Features, random (1,000) or of scales (3,600), or filters of patches of one size (200).
     seed : int, at least 0
     first : int, at least 1
         Samples that wait: they give inputs their scale and patches their filters.

@@ -12,8 +12,10 @@ class ContextRun(ClosedFormRun):
         super().__init__(settings, seed, dataset)
         if settings.head != "ridge":
             raise InputError(f"{settings.backbone} is of head ridge alone: use --head ridge")
-        classes = range(dataset.classes)
-        self.learner = ContextRidgeClassifier(self.map_words.size, seed, FIRST, classes=classes)
+        chosen = self.map_words
+        self.learner = ContextRidgeClassifier(
+            chosen.kind, chosen.size, seed, FIRST, classes=range(dataset.classes)
+        )
 
     def add(self, x, labels):
         self.learner.partial_fit(x, labels)

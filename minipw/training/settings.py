@@ -156,7 +156,7 @@ def resolve(
     known = {"experiment": experiment, "dataset": dataset.name, "multi_head": multi_head}
     if head in CLOSED_FORM:
         image = len(dataset.shape) == 3 and min(dataset.shape[:2]) >= SMALLEST_IMAGE
-        default = "patches-400" if image and experiment != "permuted" else "random-1000"
+        default = "scales-7200" if image and experiment != "permuted" else "random-1000"
         known |= {"backbone": backbone or default, "head": head, **WITHOUT_NETWORK}
         return Settings(**known, **given), "nothing to tune"
     backbone = backbone or ("mlp-700-1" if head == "pairwise" else "mlp-1000-1")

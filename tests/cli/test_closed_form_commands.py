@@ -79,7 +79,7 @@ def test_flags_without_effect(command, flags):
 @pytest.mark.parametrize(
     "flags, says",
     [
-        ((*SPLIT, "--backbone", "patches-400"), "unknown backbone 'patches-400'"),
+        ((*SPLIT, "--backbone", "scales-7200"), "unknown backbone 'scales-7200'"),
         ((*SPLIT, "--head", "lda", "--backbone", "mlp-700-1"), "unknown feature map 'mlp-700-1'"),
         ((*SMALL[:-1], "random-900000"), "use fewer than random-900000 gives"),
         (("tune", "OUT.json", *SMALL), "head ridge has nothing to tune"),
@@ -105,7 +105,7 @@ def test_settings_of_a_file(command, tiny_npz, tmp_path):
     path.write_text('{"head": "fc", "backbone": "mlp-50-1", "batch_size": 8, "epochs": 2}')
     more = ("--exp", "split", "--dataset", tiny_npz, "--json", "--quiet")
     other = command(*more, "--settings", path, "--head", "ncm")
-    assert json.loads(other[1])["settings"]["backbone"] == "patches-400"
+    assert json.loads(other[1])["settings"]["backbone"] == "scales-7200"
 
 
 def test_an_interrupted_run_says_that_it_begins_again(command, tmp_path, monkeypatch):

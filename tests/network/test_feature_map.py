@@ -14,6 +14,8 @@ from minipw.network import feature_map as maps
         ("patches-5", (8, 8, 1), 90),  # 3 by 3 cells
         ("patches-5", (32, 32, 3), 40),  # 2 by 2
         ("patches-5-8-3", (28, 28, 3), 90),
+        ("scales-100", (8, 8, 1), 90),  # 18 features a filter
+        ("scales-100", (32, 32, 3), 96),  # 8
     ],
 )
 def test_words_give_as_many_features_as_they_say(words, shape, count, rng):
@@ -23,9 +25,15 @@ def test_words_give_as_many_features_as_they_say(words, shape, count, rng):
 
 
 def test_a_patch_is_six_pixels_or_a_quarter_of_the_image():
-    sides = {28: 6, 32: 6, 16: 4, 8: 3}
-    for side, expected in sides.items():
-        assert maps.for_shape("patches-9", (side, side, 1)).patch == expected
+    sides = {28: (6, 4, 8), 32: (6, 4, 8), 16: (4, 4, 5), 8: (3, 3, 4)}
+    for side, (one, *two) in sides.items():
+        assert maps.for_shape("patches-9", (side, side, 1)).sizes == (one,)
+        assert maps.for_shape("scales-90", (side, side, 1)).sizes == (*two,)
+
+
+def test_contexts_are_made_of_the_maps_they_name():
+    assert maps.parse_map("contexts-100") == ("patches", 100, None, None, True)
+    assert maps.parse_map("contexts-scales-1800") == ("scales", 1800, None, None, True)
 
 
 @pytest.mark.parametrize("words", ["random", "random-0", "patches-4-5", "mlp-3-1", "random-x", ""])
@@ -37,6 +45,8 @@ def test_other_words_are_refused(words):
 def test_what_cannot_be_is_said_before_anything_is_allocated():
     with pytest.raises(InputError, match=r"patches need images .* \(64,\): use random-1000"):
         maps.feature_count("patches-4", (64,))
+    with pytest.raises(InputError, match=r"scales-30 is less than .* use 36 or more"):
+        maps.feature_count("scales-30", (8, 8, 1))
     with pytest.raises(InputError, match="use random-2 or more"):
         maps.feature_count("random-1", (64,))
     maps.require_map_memory("random-100", (64,), 10)

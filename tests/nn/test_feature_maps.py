@@ -14,12 +14,19 @@ from minipw.nn.patches import SAMPLE
 
 def defining_patches(x, z):
     """`PatchFeatures` over all positions of all images at once."""
-    height, width, size = *x.shape[1:3], z.size
+    parts = [one_size(x, z, size, *made) for size, made in zip(z.sizes, z.filters, strict=True)]
+    answers = np.concatenate(parts, -1).reshape(len(x), -1)
+    return ((np.sqrt(answers) if z.root else answers) - z.shift) * z.scale
+
+
+def one_size(x, z, size, K, bias, contrast):
+    """The means (B, 2 * cells, F) of the filters of one size."""
+    height, width, _ = x.shape[1:]
     p = im2col(x.astype(float), (size, size), 1).reshape(len(x), height, width, -1)
     top = (size - 1) // 2  # 'SAME' padding is left out
     p = p[:, top : top + height - size + 1, top : top + width - size + 1]
-    q = (p - p.mean(-1, keepdims=True)) / np.sqrt(p.var(-1, keepdims=True) + z.contrast)
-    r = q @ z.K.astype(float) - z.bias
+    q = (p - p.mean(-1, keepdims=True)) / np.sqrt(p.var(-1, keepdims=True) + contrast)
+    r = q @ K.astype(float) - bias
     rows, columns = (
         np.linspace(0, n, z.grid + 1).round().astype(int) for n in (r.shape[1], r.shape[2])
     )
@@ -30,7 +37,7 @@ def defining_patches(x, z):
         for a, b in itertools.pairwise(rows)
         for c, d in itertools.pairwise(columns)
     ]
-    return (np.concatenate(cells, 1) - z.shift) * z.scale
+    return np.stack(cells, 1)
 
 
 def images(shape, count=30, kind=np.uint8):
@@ -42,10 +49,12 @@ def images(shape, count=30, kind=np.uint8):
 @pytest.mark.parametrize(
     ("shape", "filters", "settings"),
     [
-        ((8, 8, 1), 5, {"size": 3, "grid": 2}),
-        ((9, 12, 3), 7, {"size": 4, "grid": 3, "threshold": 0.3}),
-        ((32, 32, 3), 150, {"size": 6, "grid": 2}),  # an image is more than a block
-        ((5, 5, 2), 4, {"size": 5, "grid": 1}),
+        ((8, 8, 1), 5, {"sizes": (3,), "grid": 2}),
+        ((9, 12, 3), 7, {"sizes": (4,), "grid": 3, "threshold": 0.3}),
+        ((32, 32, 3), 150, {"grid": 2}),  # an image is more than a block
+        ((5, 5, 2), 4, {"sizes": (5,), "grid": 1}),
+        ((12, 9, 2), 7, {"sizes": (3, 5), "grid": 2, "contrast": 0.03}),
+        ((12, 12, 1), 5, {"sizes": (3, 4, 6), "grid": 3, "root": True}),
     ],
 )
 def test_patches_are_their_defining_form(shape, filters, settings, kind):
@@ -62,7 +71,7 @@ def test_patches_are_their_defining_form(shape, filters, settings, kind):
 def test_patches_do_not_depend_on_light_or_on_the_scale_of_pixels():
     x = images((10, 10, 3)).astype(np.float32)
     z, scaled = (
-        patch_features(first, 6, np.random.default_rng(1), size=4) for first in (x, x / 255)
+        patch_features(first, 6, np.random.default_rng(1), sizes=(4,)) for first in (x, x / 255)
     )
     np.testing.assert_allclose(z(x), scaled(x / 255), atol=1e-3)
     np.testing.assert_allclose(z(x), z(x + 50), atol=1e-3)
@@ -72,10 +81,11 @@ def test_patches_do_not_depend_on_light_or_on_the_scale_of_pixels():
 def test_filters_have_unit_length_behind_the_whitening():
     """K = U f / |f| with U the whitening, so the covariance of the answers is known."""
     x = images((12, 12, 1), 200)
-    z = patch_features(x, 8, np.random.default_rng(1), size=4, whitening=0.0001)
+    z = patch_features(x, 8, np.random.default_rng(1), sizes=(4,), whitening=0.0001)
+    ((K, bias, contrast),) = z.filters
     p = np.lib.stride_tricks.sliding_window_view(x[..., 0], (4, 4), (1, 2)).reshape(-1, 16)
-    q = (p - p.mean(1, keepdims=True)) / np.sqrt(p.var(1, keepdims=True) + z.contrast)
-    answers = q @ z.K - z.bias
+    q = (p - p.mean(1, keepdims=True)) / np.sqrt(p.var(1, keepdims=True) + contrast)
+    answers = q @ K - bias
     # whitened by nearly all: variance 1 and mean 0, but for the draw of the patches
     assert len(q) < SAMPLE
     np.testing.assert_allclose(answers.var(0), 1, atol=0.05)
@@ -84,7 +94,7 @@ def test_filters_have_unit_length_behind_the_whitening():
 
 def test_constant_images_are_no_features():
     x = np.full((5, 8, 8, 1), 7, np.uint8)
-    np.testing.assert_array_equal(patch_features(x, 3, np.random.default_rng(0), size=3)(x), 0)
+    np.testing.assert_array_equal(patch_features(x, 3, np.random.default_rng(0), sizes=(3,))(x), 0)
 
 
 def test_random_features_are_the_plain_formula(rng):
@@ -112,10 +122,10 @@ def test_a_map_follows_its_seed_and_few_inputs_keep_their_length():
 def test_bad_input_is_one_line(rng):
     x = images((8, 8, 1))
     with pytest.raises(InputError, match="8 by 8 pixels: patches of 9 on a grid of 1 need 9"):
-        patch_features(x, 3, rng, size=9, grid=1)
+        patch_features(x, 3, rng, sizes=(9,), grid=1)
     with pytest.raises(InputError, match="need 10 on each side"):
-        patch_features(x, 3, rng, size=6, grid=5)
+        patch_features(x, 3, rng, sizes=(6,), grid=5)
     with pytest.raises(InputError, match=r"\(8, 7, 1\): the map was made for \(8, 8, 1\)"):
-        patch_features(x, 3, rng, size=3)(x[:, :, :7])
+        patch_features(x, 3, rng, sizes=(3,))(x[:, :, :7])
     with pytest.raises(InputError, match="of 5 numbers: the map was made for 6"):
         random_features(np.ones((4, 6)), 10, rng)(np.ones((4, 5)))

@@ -9,7 +9,7 @@ from minipw.online import ContextRidgeClassifier, StreamingRidgeClassifier, layo
 DATA = datasets.load("mnist-5k")
 COUNT = 1600
 X, Y = DATA.x_train[:COUNT], DATA.y_train[:COUNT]
-SETTINGS = {"size": 20, "first": 500}
+SETTINGS = {"size": 720, "first": 500}
 
 
 def permuted(x, seed):
@@ -80,7 +80,12 @@ def test_images_as_they_are_need_no_other_context():
     np.testing.assert_array_equal(learner.decision_function(test), plain.decision_function(test))
     assert len(learner.orders) == 1
     colours = np.random.default_rng(0).random((50, 1, 1, 3)) * np.ones((50, 9, 9, 3))
-    assert ContextRidgeClassifier(5).partial_fit(colours, np.arange(50) % 2).predict(colours).shape
+    assert (
+        ContextRidgeClassifier(size=50)
+        .partial_fit(colours, np.arange(50) % 2)
+        .predict(colours)
+        .shape
+    )
 
 
 def test_noise_is_learned_by_random_features():
@@ -88,7 +93,7 @@ def test_noise_is_learned_by_random_features():
     centres = rng.standard_normal((3, 10, 10))
     y = rng.integers(0, 3, 900)
     x = centres[y] + rng.standard_normal((900, 10, 10))
-    learner = ContextRidgeClassifier(size=5, first=300).partial_fit(x[:700], y[:700])
+    learner = ContextRidgeClassifier(size=90, first=300).partial_fit(x[:700], y[:700])
     assert learner.score(x[700:], y[700:]) > 0.9
     assert sum(map(sum, [one.counts for one in learner._all()])) == 700  # each once
     assert len(learner.strangers.counts) == 3 and learner._kept.count <= 4 * 300
@@ -127,5 +132,7 @@ def test_forget_decay_and_novelty():
 def test_what_is_no_image_is_refused_in_one_line():
     with pytest.raises(InputError, match=r"contexts need images of at least 8 .* \(64,\)"):
         ContextRidgeClassifier().partial_fit(np.zeros((2, 64)), [0, 1])
+    with pytest.raises(InputError, match="'random' have no layout: use 'scales' or 'patches'"):
+        ContextRidgeClassifier("random")
     with pytest.raises(InputError, match="nothing is learned yet"):
         ContextRidgeClassifier().predict(X[:2])

@@ -212,9 +212,10 @@ def test_images_sparse_samples_and_missing_values():
     images = datasets.load("mnist-5k")
     x, y = images.x_train[:600], images.y_train[:600]
     flat, deep = (
-        StreamingRidgeClassifier(size=20, first=200).partial_fit(part, y) for part in (x[..., 0], x)
+        StreamingRidgeClassifier(size=360, first=200).partial_fit(part, y)
+        for part in (x[..., 0], x)
     )
-    assert flat.features.words == "patches-20"
+    assert flat.features.words == "scales-360"
     np.testing.assert_array_equal(
         flat.decision_function(x[:9, ..., 0]), deep.decision_function(x[:9])
     )

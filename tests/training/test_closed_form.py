@@ -142,7 +142,7 @@ def test_what_a_head_can_be(data):
     assert isinstance(begin(settings_for(data), 0, data), ClosedFormRun)
     network = resolve(data, "split", backbone="mlp-30-1", given={"batch_size": 8})[0]
     assert isinstance(begin(network, 0, data), Run)
-    for head, backbone in (("pairwise", "patches-400"), ("ridge", "mlp-30-1")):
+    for head, backbone in (("pairwise", "scales-7200"), ("ridge", "mlp-30-1")):
         with pytest.raises(InputError, match="unknown"):
             begin(replace(network, head=head, backbone=backbone), 0, data)
     with pytest.raises(InputError, match="on the CPU alone"):
@@ -155,9 +155,9 @@ def test_default_backbones(tiny_dataset):
         for shape in ((8, 8, 1), (7, 8, 1), (20,))
         for experiment in ("split", "permuted")
     }
-    patches = [key for key, backbone in found.items() if backbone == "patches-400"]
-    assert patches == [((8, 8, 1), "split")]
-    assert {*found.values()} == {"patches-400", "random-1000"}
+    images = [key for key, backbone in found.items() if backbone == "scales-7200"]
+    assert images == [((8, 8, 1), "split")]
+    assert {*found.values()} == {"scales-7200", "random-1000"}
 
 
 def test_keys_hold_what_has_an_effect_and_older_ones_stay(data):
