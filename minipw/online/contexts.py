@@ -63,8 +63,7 @@ class ContextRidgeClassifier(Learner):
         if features not in ("scales", "patches"):
             raise InputError(f"features {features!r} have no layout: use 'scales' or 'patches'")
         given = {"features": features, "size": size, "seed": seed, "first": first}
-        given |= {"missing": missing}
-        given |= {"class_weight": class_weight, "device": device}
+        given |= {"missing": missing, "class_weight": class_weight, "device": device}
         super().__init__(parameters.check(**given))
         self.orders, self.learners, self.strangers = [], [], None
         self._kept, self._due, self._taken = Waiting(), 0, 0
@@ -194,9 +193,6 @@ class ContextRidgeClassifier(Learner):
         best = np.where(rough.min(0) <= fits, rough.argmin(0), -1)
         return [(int(k), np.flatnonzero(best == k)) for k in np.unique(best)]
 
-    def _one_channel(self):
-        return len(self.input_shape) == 2 or self.input_shape[2] == 1
-
     def _flat(self, x):
         """The pixels of each sample (N, pixels), channels added up, unknown ones 0."""
         x = np.where(np.isnan(x), 0.0, x) if self.settings["missing"] else x
@@ -278,7 +274,7 @@ class ContextRidgeClassifier(Learner):
         """
         shape, rng = self.input_shape[:2], np.random.default_rng([self.settings["seed"], len(x)])
         found = None
-        for _ in range(TRIES if self._one_channel() else 0):
+        for _ in range(TRIES if np.prod(self.input_shape[2:]) == 1 else 0):
             rows = layout.alike(x, rng)
             try:
                 for _ in range(ROUNDS):
