@@ -16,11 +16,11 @@ so no product with G is needed afterwards: G_c W = M_c - lam W, and
     W^T G_c W = W^T M_c - lam W^T W                       spread of the outputs
     RSS = N - n^T n / N - tr W^T M_c - lam tr W^T W       residual sum of squares
 
-lam minimizes the generalized cross-validation score, with g a little above 1 against
-its taste for too little lam (d: the eigenvalues of G_c). Weights are repeats; where they
-are below 1, N' = (sum w)^2 / sum w^2 says better than N how many samples there were:
+lam minimizes the generalized cross-validation score (d: the eigenvalues of G_c). Weights
+are repeats; where they are below 1, N' = (sum w)^2 / sum w^2 says better than N how many
+samples there were. Few samples tempt the score to too little lam, so g is then above 1:
 
-    df = sum d / (d + lam) + 1,   GCV = RSS / (max(N, N') - g df)^2
+    df = sum d / (d + lam) + 1,   n = max(N, N'),   g = 1 + 30 / n,   GCV = RSS / (n - g df)^2
 
 One sample more changes A = G_c + lam I and M_c by one outer product each, so with the
 inverse at hand the weights follow without solving (recursive least squares):
@@ -47,7 +47,7 @@ from minipw.backend.linear_algebra import solve_positive
 from minipw.backend.threads import THREADS
 
 ROWS, STRIPE = 4096, 256  # samples to a float32 product; columns to a part of G (measured)
-CAUTION, FREE = 1.2, 0.02  # g, and the least share of N that must be left over
+CAUTION, FREE = 30, 0.02  # samples; the least share of n that must be left over
 LOWEST, START, HIGHEST, STEP = -6.0, -2.5, 1.0, 0.5  # decades of lam / the mean eigenvalue
 EXACT, PROBES = 512, 64  # features up to which lam is searched exactly; above, df within 1 %
 
@@ -271,7 +271,7 @@ def solve(statistics, lam=None):
         W = to_host(W)
         freedom = len(s) - lam * float((half * half).sum()) + 1  # sum d / (d + lam) + 1
         count = statistics.samples()
-        left = count - CAUTION * freedom
+        left = count - (1 + CAUTION / count) * freedom
         residual = spread - float((W * M).sum() + lam * (W * W).sum())
         return residual / left**2 if left >= FREE * count else np.inf, W, freedom, factor
 
