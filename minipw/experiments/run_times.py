@@ -68,7 +68,7 @@ def estimated_seconds(settings, dataset):
         solutions = -(-dataset.classes // settings.classes_per_task)
         solutions = {"split": solutions, "permuted": tasks, "iid": 1}[settings.experiment]
         learned = tasks * samples * features * (4 * math.prod(dataset.shape) + sums * features)
-        return (learned + sums * solutions * 2 * features**3) / 2e10
+        return (learned + sums * solutions * 2 * features**3) / 5e10
     architecture, batch = settings.architecture(dataset), settings.batch_size
     steps = tasks * settings.epochs * samples / batch
     seconds = 1e-3 + step_operations(architecture, batch, settings.rule) / 5e10

@@ -171,7 +171,8 @@ class PairwiseClassifier(_OnlineClassifier):
 class StreamingRidgeClassifier(_OnlineClassifier):
     """The closed form, `minipw.online.StreamingRidgeClassifier`, for dicts of numbers.
 
-    Features may come and go as with `PairwiseClassifier`, where `features` are random.
+    Features may come and go as with `PairwiseClassifier`, where `features` are random. Counts of
+    words are better left to a linear model, for random features mix them.
 
     Parameters
     ----------
