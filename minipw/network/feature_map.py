@@ -1,7 +1,7 @@
 """Feature maps from their words.
 
     random-3000      features of a random layer
-    scales-7200      features of patches of two sizes, square roots
+    scales-7200      features of patches of two sizes, square roots; whole filters of 18 or 8
     patches-400      filters of one size; patches-400-8-3: of 8 pixels, on a grid of 3
     identity
 
@@ -149,6 +149,10 @@ def map_from_state(words, arrays, facts, xp):
         return identity
     if kind == "random":
         return RandomFeatures(**arrays, **facts)
+    if "K" in arrays:  # older files have one size
+        arrays |= {"K0": arrays.pop("K"), "bias0": arrays.pop("bias")}
+        facts |= {"sizes": (facts.pop("size"),), "contrasts": (facts.pop("contrast"),)}
+        facts["root"] = False
     made = [
         (arrays.pop(f"K{n}"), arrays.pop(f"bias{n}"), contrast)
         for n, contrast in enumerate(facts.pop("contrasts"))

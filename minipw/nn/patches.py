@@ -137,6 +137,8 @@ def patch_features(first, filters, rng, sizes=(6,), grid=2, root=False, **consta
     """
     threshold = constants.pop("threshold", 0.25)
     counts = [len(part) for part in np.array_split(np.empty(filters), len(sizes))]
+    if not counts[-1]:
+        raise InputError(f"{filters} filters of {len(sizes)} sizes: use {len(sizes)} or more")
     for size in sizes:
         check_patches(first.shape[1:], size, grid)
     made = (

@@ -155,10 +155,10 @@ class ContextRidgeClassifier(Learner):
 
     @classmethod
     def _restore(cls, arrays, facts):
-        learner = cls(**facts["settings"], classes=map(decode_label, facts["classes"]))
-        learner.counts, learner._due = list(facts["counts"]), facts["due"]
-        learner._taken = facts["taken"]
-        learner.columns = decode_label(facts["columns"])
+        settings = {"features": "patches"} | facts["settings"]  # older files do not say it
+        learner = cls(**settings, classes=map(decode_label, facts["classes"]))
+        learner.counts, learner.columns = list(facts["counts"]), decode_label(facts["columns"])
+        learner._due, learner._taken = facts["due"], facts["taken"]
         if facts["input_shape"] is None:
             return learner
         learner.input_shape, learner.orders = tuple(facts["input_shape"]), list(arrays["orders"])

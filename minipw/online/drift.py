@@ -30,7 +30,7 @@ class DriftingRidgeClassifier(Learner):
     half_lives : sequence of float above 0, or None
         Samples after which one counts half; None: nothing is forgotten.
     size : int, at least 2
-        Random features.
+        Random features; half-lives below 100 have the inputs alone.
     seed : int, at least 0
     missing : bool
         True: NaN is an unknown value and stands for the mean. False: NaN is refused.
@@ -124,6 +124,7 @@ class DriftingRidgeClassifier(Learner):
         for n, label in enumerate(labels):
             (z,) = self.features(x[n : n + 1])
             self.experts.learn(z, self._index[label], weights[n])
+        self.experts.solve()
         if self._first.count == MADE[-1]:
             self._first = Waiting()
 

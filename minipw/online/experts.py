@@ -11,9 +11,9 @@ half-lives below 100 do not have, for lack of samples:
     W = (G + (lam N + 0.001) I')^-1 M,   outputs = W^T z        I': constant not shrunk by lam
 
 Age is counted in samples. A half-life of None forgets nothing. An expert is solved every 5, 25,
-50 or 100 samples, the most that is at most a quarter of its half-life. The one with the fewest
-recent mistakes, each made before its sample was learned, predicts. With m the margin between
-that expert's two largest outputs then, a sample of weight s enters the sums with
+50 or 100 samples, the most that is no more than a quarter of its half-life, if there is one. The
+expert with the fewest recent mistakes, each made before its sample was learned, predicts. With m
+the margin between its two largest outputs then, a sample of weight s enters the sums with
 
     w = s / (1 + (m / 0.5)^2)
 
@@ -197,6 +197,6 @@ class Experts:
     def restore(self, arrays, waiting):
         """Go back to what `state` returned, or InputError where the shapes are others."""
         if any(arrays[name].shape != array.shape for name, array in self.state().items()):
-            raise InputError("the sums do not fit the settings")
+            raise InputError("the sums do not fit the settings, or are of an older minipw")
         vars(self).update((name, arrays[name]) for name in self.ARRAYS)
         self.waiting = waiting

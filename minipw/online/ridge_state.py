@@ -32,6 +32,8 @@ def state(learner):
 
 def restore(kind, arrays, facts):
     """The learner of class `kind` whose `state` this is."""
+    if facts.get("features", {}).get("words", "").startswith("patches"):
+        facts["settings"]["features"] = "patches"  # "auto" meant them in older files
     learner = kind(**facts["settings"], classes=map(decode_label, facts["classes"]))
     learner.counts, learner.columns = list(facts["counts"]), decode_label(facts["columns"])
     if facts["input_shape"] is None:

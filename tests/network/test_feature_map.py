@@ -1,5 +1,6 @@
 """Feature maps from their words."""
 
+import numpy as np
 import pytest
 
 from minipw import InputError
@@ -54,3 +55,14 @@ def test_what_cannot_be_is_said_before_anything_is_allocated():
         maps.require_map_memory(f"patches-{10**15}", (8, 8, 1), 10)
     with pytest.raises(InputError, match=r"not enough memory.*9,000,000 features.*random-9000000"):
         maps.require_map_memory("random-9000000", (64,), 10)
+
+
+def test_patches_of_older_files_are_read(rng):
+    x = rng.standard_normal((20, 9, 9, 1))
+    z = maps.feature_map("patches-5-3-2", x, rng)
+    arrays, facts = maps.map_state(z)
+    arrays |= {"K": arrays.pop("K0"), "bias": arrays.pop("bias0")}
+    facts |= {"size": facts.pop("sizes")[0], "contrast": facts.pop("contrasts")[0]}
+    del facts["root"]
+    again = maps.map_from_state("patches-5-3-2", arrays, facts, np)
+    np.testing.assert_array_equal(again(x), z(x))

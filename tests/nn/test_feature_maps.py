@@ -123,6 +123,8 @@ def test_bad_input_is_one_line(rng):
     x = images((8, 8, 1))
     with pytest.raises(InputError, match="8 by 8 pixels: patches of 9 on a grid of 1 need 9"):
         patch_features(x, 3, rng, sizes=(9,), grid=1)
+    with pytest.raises(InputError, match="1 filters of 2 sizes: use 2 or more"):
+        patch_features(x, 1, rng, sizes=(3, 5))
     with pytest.raises(InputError, match="need 10 on each side"):
         patch_features(x, 3, rng, sizes=(6,), grid=5)
     with pytest.raises(InputError, match=r"\(8, 7, 1\): the map was made for \(8, 8, 1\)"):

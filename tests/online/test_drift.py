@@ -101,6 +101,13 @@ def test_a_world_that_turns_is_followed():
     assert still.score(x[1800:], y[1800:]) < 0.75  # 0.51
 
 
+def test_long_half_lives_alone_predict_from_the_first_features_on():
+    x, y = turning(200)
+    for lives in ((None,), (500,), (200, 1000)):
+        hits = prequential(DriftingRidgeClassifier(lives), x[:100], y[:100])
+        assert hits[25:].mean() > 0.8, lives  # 0.5 where nothing is solved before 100
+
+
 @pytest.mark.parametrize(("make", "count"), [(load_digits, 1200), (load_wine, 178)])
 def test_what_stays_is_learned_nearly_as_well(make, count):
     x, y = shuffled(make, count)
