@@ -118,7 +118,7 @@ PARAMETERS = {
         "mlp-WIDTH-DEPTH, cnn-s or cnn-m (mlp-700-1 for pairwise, mlp-1000-1 for fc: "
         "equally many parameters); of ridge, lda, ncm: scales-FEATURES, patches-FILTERS, "
         "random-FEATURES, identity; of ridge: contexts-scales-FEATURES, contexts-FILTERS "
-        "(scales-7200 of images, else random-1000)",
+        "(scales-7200 of many images, scales-1800 of fewer than 20,000, else random-1000)",
     ),
     "pair_weights": _whole(1, "weights of the pairwise head", optional=True),
     "pair_weights_per_class": _whole(

@@ -96,8 +96,8 @@ class Statistics:
 
     def decay(self, factor):
         """Let all that was learned count `factor` times as much, in (0, 1]."""
-        if not 0 < factor <= 1:
-            raise InputError(f"a decay of {factor}: use a factor above 0, at most 1")
+        if not isinstance(factor, (int, float, np.number)) or not 0 < factor <= 1:
+            raise InputError(f"a decay of {factor!r}: use a factor above 0, at most 1")
         for sums in self.sums():
             sums *= factor
         self.squares *= factor**2
@@ -280,7 +280,7 @@ def solve(statistics, lam=None):
         lam = unit * _least(lambda decade: attempt(unit * 10**decade, kind)[0])
     _, W, freedom, factor = attempt(lam)
     if W is None:
-        raise InputError(f"lam {lam:g} is too small to solve with: use {1e-6 * unit:g} or more")
+        raise InputError(f"lam {lam:g} is too small, or samples were taken out that never came")
     return Solution(statistics, W, lam, freedom, to_host(factor))
 
 

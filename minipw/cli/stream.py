@@ -119,7 +119,7 @@ def learner_for(args, given):
                 raise InputError(f"streams choose patches themselves: use patches-{words.size}")
             chosen |= {"features": words.kind, "size": words.size}
             if words.contexts:
-                return ContextRidgeClassifier(seed=args.seed or 0, **chosen)
+                return ContextRidgeClassifier(seed=args.seed or 0, device=args.device, **chosen)
         return StreamingRidgeClassifier(seed=args.seed or 0, device=args.device, **chosen)
     if "pair_weights" in given:
         given["pair_weights_per_class"] = given.pop("pair_weights")

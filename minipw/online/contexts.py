@@ -15,11 +15,8 @@ from minipw.online.learner import Learner
 from minipw.online.ridge import StreamingRidgeClassifier
 from minipw.online.waiting import Waiting
 
-FITS = 0.8
-"""Roughness that fits a layout: its own leaves at most 0.762, another at least 0.87."""
-TRIES, ROUNDS, KEPT, LEAST = 3, 3, 4, 150
-"""Searches at a time and rounds of each; strangers that wait for them, in units of `first`;
-samples that a context opens with."""
+KEPT = 4
+"""Strangers that wait at most, in units of `first`."""
 
 
 class ContextRidgeClassifier(Learner):
@@ -86,15 +83,16 @@ class ContextRidgeClassifier(Learner):
     def forget(self, x, y, sample_weight=None):
         """Take out samples that were learned; returns self. See `StreamingRidgeClassifier`."""
         with self._learning, self._lock:
-            for samples, labels, weights in list(self._parts(x, y, sample_weight)):
-                for k, rows in self._by_context(samples):
-                    part = samples[rows], [labels[n] for n in rows], weights[rows]
-                    if k >= 0:
-                        self.learners[k].forget(self._laid(part[0], k), *part[1:])
-                        continue
-                    for n in range(len(rows)):
-                        self._forget_stranger(*(values[n : n + 1] for values in part))
-                self._count(labels, -1)
+            given = list(self._parts(x, y, sample_weight))
+            parts = [placed for part in given for placed in self._placed(*part)]
+            for k in {k for k, *_ in parts}:
+                taken = (label for j, _, labels, _ in parts if j == k for label in labels)
+                self._learner(k)._require_counts(taken)
+            for k, *part in sorted(parts, key=lambda part: part[0]):
+                self._learner(k).forget(self._laid(part[0], k), *part[1:])
+                if k < 0:
+                    self._kept.take_out(*part)
+                self._count(part[1], -1)
         return self
 
     def decay(self, factor):
@@ -103,6 +101,12 @@ class ContextRidgeClassifier(Learner):
             for learner in self._all():
                 learner.decay(factor)
             self._kept.decay(factor)
+            if self.learners:
+                self.counts = [
+                    sum(c) for c in zip(*(one.counts for one in self._all()), strict=True)
+                ]
+                if not any(self.strangers.counts):  # all of them faded
+                    self._kept, self._taken, self._due = Waiting(), 0, self.settings["first"]
         return self
 
     def novelty(self, x):
@@ -186,7 +190,7 @@ class ContextRidgeClassifier(Learner):
             return x
         return x.reshape(len(x), -1)[:, self.orders[k]].reshape(x.shape)
 
-    def _by_context(self, x, fits=FITS):
+    def _by_context(self, x, fits=layout.FITS):
         """Which rows of x belong to which context, -1 for strangers: list of (int, ndarray)."""
         flat, shape = self._flat(x), self.input_shape[:2]
         rough = np.stack([layout.roughness(flat, order, shape) for order in self.orders])
@@ -206,7 +210,7 @@ class ContextRidgeClassifier(Learner):
         found = np.zeros((len(x), *width))
         waiting = self._kept.count > self._taken
         most = max(range(len(self.learners)), key=lambda k: sum(self.learners[k].counts))
-        for k, rows in self._by_context(x, FITS if waiting else np.inf):
+        for k, rows in self._by_context(x, layout.FITS if waiting else np.inf):
             if not any(self._learner(k).counts):  # of a kind that nobody has learned
                 k = most if any(self.learners[most].counts) else -1
             found[rows] = getattr(self._learner(k), method)(self._laid(x[rows], k))
@@ -239,7 +243,9 @@ class ContextRidgeClassifier(Learner):
     def _open(self):
         """Move strangers to a context of their own, or to others; whether more may move."""
         part, first = self._kept.joined(), self.settings["first"]
-        order, own = self._find_context(self._flat(part[0]))
+        one, rng = np.prod(self.input_shape[2:]) == 1, [self.settings["seed"], len(part[1])]
+        found = (self._flat(part[0]), self.input_shape[:2], first, np.random.default_rng(rng))
+        order, own = layout.find_context(*found) if one else (None, None)
         if order is None:
             self._due = self._kept.count + first
             if own is None or self._kept.count >= KEPT * first:
@@ -268,33 +274,14 @@ class ContextRidgeClassifier(Learner):
             self._kept.add(x[stay], [labels[n] for n in stay], weights[stay])
         return leaving
 
-    def _find_context(self, x):
-        """A layout and which of x (N, pixels) it smooths, bool (N,); no layout where these are
-        few, neither where they are not even those that it came from.
-        """
-        shape, rng = self.input_shape[:2], np.random.default_rng([self.settings["seed"], len(x)])
-        found = None
-        for _ in range(TRIES if np.prod(self.input_shape[2:]) == 1 else 0):
-            rows = layout.alike(x, rng)
-            try:
-                for _ in range(ROUNDS):
-                    order = layout.find_order(x[rows], shape)
-                    own = layout.roughness(x, order, shape) <= FITS
-                    if own.sum() < layout.CORE:
-                        break
-                    rows = np.flatnonzero(own)[-self.settings["first"] :]
-            except (ValueError, np.linalg.LinAlgError):
-                continue
-            if own.sum() >= LEAST:
-                return order, own
-            found = own if own.sum() >= layout.CORE else found
-        return None, found
-
-    def _forget_stranger(self, x, labels, weights):
-        """Take one out, whether it waits or has moved to a context."""
-        if self._kept.places(x[0], labels[0], weights[0]):
-            self.strangers.forget(x, labels, weights)
-            self._kept.take_out(x, labels, weights)
-            return
-        ((k, _),) = self._by_context(x, np.inf)
-        self.learners[k].forget(self._laid(x, k), labels, weights)
+    def _placed(self, x, labels, weights):
+        """Where samples were learned: list of (context, x, labels, weights), strangers singly."""
+        found = []
+        for k, rows in self._by_context(x):
+            for part in [rows] if k >= 0 else rows[:, None]:
+                some = x[part], [labels[n] for n in part], weights[part]
+                j = k
+                if k < 0 and not self._kept.places(some[0][0], some[1][0], some[2][0]):
+                    ((j, _),) = self._by_context(some[0], np.inf)  # it has moved
+                found.append((j, *some))
+        return found

@@ -7,7 +7,6 @@ from minipw.backend.memory import require_memory
 from minipw.online.experts import Experts, TabularFeatures
 from minipw.online.labels import decode_label, encode_label
 from minipw.online.learner import COPIED_AT_ONCE, Learner
-from minipw.online.validation import LARGEST
 from minipw.online.waiting import Waiting
 
 MADE = 25, 100, 300, 1000
@@ -99,8 +98,6 @@ class DriftingRidgeClassifier(Learner):
         return max(1, COPIED_AT_ONCE // (8 * (1 + self.input_shape[0] + self.settings["size"])))
 
     def _take(self, x, labels, weights):
-        if weights.max(initial=0) > LARGEST:
-            raise InputError(f"a sample weight of {weights.max():g}: use {LARGEST:g} at most")
         with self._lock:
             for n, label in enumerate(labels):
                 if label not in self._index:

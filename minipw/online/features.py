@@ -44,6 +44,8 @@ class Features:
         if channels_first(shape):
             raise InputError(f"images {shape}: channels come last, x.transpose(0, 2, 3, 1)")
         self.image = (*shape, 1) if len(shape) == 2 else shape  # with its channels
+        if kind == "identity" and size is not None:
+            raise InputError(f"size is {size}, but identity takes the inputs: leave it out")
         if kind == "auto":
             large = len(shape) > 1 and min(shape[:2]) >= SMALLEST_IMAGE
             kind = "scales" if large else "random"

@@ -24,6 +24,10 @@ LIVELY = 0.15, 0.25
 """Least deviation, of the largest, of inputs that make a layout; the smoother result is taken."""
 ROUNDS = 5
 """Steps of stress majorization."""
+FITS = 0.8
+"""Roughness that fits a layout: its own leaves at most 0.762, another at least 0.87."""
+TRIES, AGAIN, LEAST = 3, 3, 150
+"""Searches for a context, and rounds of each; samples that it opens with."""
 SEEDS, CORE = 20, 100
 """Samples that a search for alike ones begins with, and how many it ends with."""
 
@@ -126,3 +130,27 @@ def _distances(places, own):
     apart = np.maximum(apart, 1e-6)
     np.fill_diagonal(apart, own)
     return apart
+
+
+def find_context(x, shape, first, rng):
+    """A layout, and which of samples x (N, D) it smooths, bool (N,), of one kind or more.
+
+    It is made of the last `first` that it smooths. No layout where these are few, and neither
+    where they are not even those that it came from.
+    """
+    found = None
+    for _ in range(TRIES):
+        rows = alike(x, rng)
+        try:
+            for _ in range(AGAIN):
+                order = find_order(x[rows], shape)
+                own = roughness(x, order, shape) <= FITS
+                if own.sum() < CORE:
+                    break
+                rows = np.flatnonzero(own)[-first:]
+        except (ValueError, np.linalg.LinAlgError):
+            continue
+        if own.sum() >= LEAST:
+            return order, own
+        found = own if own.sum() >= CORE else found
+    return None, found

@@ -2,6 +2,7 @@
 
 import math
 import threading
+from collections import Counter
 
 import numpy as np
 
@@ -184,6 +185,13 @@ class Learner:
     def _require_learned(self):
         if not any(self.counts):
             raise InputError("nothing is learned yet: call partial_fit first")
+
+    def _require_counts(self, labels):
+        """Raise InputError where more samples of a class are to be forgotten than it has."""
+        for label, count in Counter(labels).items():
+            learned = self.counts[self._index[label]] if label in self._index else 0
+            if count > learned:
+                raise InputError(f"{count} of {label!r} to forget: {learned} were learned")
 
     def _count(self, labels, sign=1):
         for label in labels:

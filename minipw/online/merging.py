@@ -8,6 +8,8 @@ from minipw.ridge import Statistics
 
 def take_features(learner, like):
     """Give a new learner the features of another, which must be fixed."""
+    if not isinstance(like, type(learner)):
+        raise InputError(f"`like` is of type {type(like).__name__}: use a {type(learner).__name__}")
     if like.statistics is None:
         raise InputError(
             f"`like` has no features yet, {like.waiting} of its {like.settings['first']} first "
@@ -24,6 +26,8 @@ def take_features(learner, like):
 
 def merge(learner, other):
     """Add what `other` has learned, its sums or the samples that still wait."""
+    if learner.settings["missing"] != other.settings["missing"]:
+        raise InputError("one learner has missing=True, the other has not: they do not merge")
     shapes = learner.input_shape, other.input_shape
     if None not in shapes and shapes[0] != shapes[1]:
         raise InputError(f"learners of samples of shapes {shapes[0]} and {shapes[1]} do not merge")

@@ -27,6 +27,10 @@ def state(learner):
         arrays |= {name: to_host(sums[name]) for name in ("counts", "G", "M")}
         if learner._solved is not None:  # whose lam may be that of fewer samples
             facts["lam"], facts["found_at"] = learner._solved.lam, learner._found_at
+            facts["asked"] = learner._asked
+    if learner._ahead is not None:
+        more, facts["ahead"] = state(learner._ahead)
+        arrays |= {f"ahead/{name}": array for name, array in more.items()}
     return arrays, facts
 
 
@@ -50,5 +54,8 @@ def restore(kind, arrays, facts):
         learner.statistics = Statistics(*sums, facts["squares"])
         if "lam" in facts:
             learner._solved = solve(learner.statistics, facts["lam"])
-            learner._found_at = facts["found_at"]
+            learner._found_at, learner._asked = facts["found_at"], facts.get("asked", False)
+    if "ahead" in facts:
+        own = {n.removeprefix("ahead/"): a for n, a in arrays.items() if n.startswith("ahead/")}
+        learner._ahead = restore(kind, own, facts["ahead"])
     return learner

@@ -47,11 +47,17 @@ def read(shard, label, learner):
         shard = shard()
     if isinstance(shard, (str, os.PathLike)):
         if is_table(shard):
+            if label is None:
+                raise InputError("which column has the classes? Give its name, label=")
             x, y, names = read_csv(shard, label, learner.settings["missing"])
             return names, x, y
         with np.load(shard) as file:
             train = "_train" if "x_train" in file else ""
+            if not {f"x{train}", f"y{train}"} <= {*file}:
+                raise InputError(f"it has {', '.join(file)}: x and y, or x_train and y_train")
             shard = file[f"x{train}"], file[f"y{train}"]
+    if hasattr(shard, "shape"):
+        raise InputError("it is an array, not a pair: use [(x, y)]")
     x, *rest = (part.compute() if hasattr(part, "compute") else part for part in shard)
     return None, x.tocsr() if validation.is_sparse(x) else x, *rest
 

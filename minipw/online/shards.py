@@ -44,6 +44,8 @@ def learn_shards(learner, shards, executor=None, label=None):
     InputError
         That names the shard which cannot be learned.
     """
+    if not isinstance(learner, StreamingRidgeClassifier):
+        raise InputError(f"a {type(learner).__name__} has no sums: use StreamingRidgeClassifier")
     shards, count = _named(shards)
     with ExitStack() as stack:
         stack.enter_context(learner._learning)
@@ -63,12 +65,14 @@ def learn_shards(learner, shards, executor=None, label=None):
 
 def _named(shards):
     """Pairs of a shard's name and the shard, and how many there are, or None."""
+    path = (str, os.PathLike)
+    if isinstance(shards, path) or not hasattr(shards, "__iter__"):
+        raise InputError(f"shards of type {type(shards).__name__}: use a list of pairs or paths")
     if hasattr(shards, "__len__") and [hasattr(s, "to_delayed") for s in shards] == [True, True]:
         x, y = shards
         x = x.rechunk(dict.fromkeys(range(1, x.ndim), -1))  # whole samples
         y = y if x.chunks[0] == y.chunks[0] else y.rechunk((x.chunks[0],))
         shards = list(zip(x.to_delayed().ravel(), y.to_delayed().ravel(), strict=True))
-    path = (str, os.PathLike)
     named = ((f"{n} ({s})" if isinstance(s, path) else n, s) for n, s in enumerate(shards, 1))
     return named, len(shards) if hasattr(shards, "__len__") else None
 

@@ -251,4 +251,6 @@ def as_weights(weights, count):
         raise InputError(f"sample_weight has shape {weights.shape} for {count} samples of X")
     if not (np.isfinite(weights) & (weights >= 0)).all():
         raise InputError("sample_weight has a value that is negative or not finite")
+    if weights.max(initial=0) > LARGEST:
+        raise InputError(f"sample_weight has {weights.max():g}: use {LARGEST:g} at most")
     return weights

@@ -156,7 +156,9 @@ def resolve(
     known = {"experiment": experiment, "dataset": dataset.name, "multi_head": multi_head}
     if head in CLOSED_FORM:
         image = len(dataset.shape) == 3 and min(dataset.shape[:2]) >= SMALLEST_IMAGE
-        default = "scales-7200" if image and experiment != "permuted" else "random-1000"
+        many = getattr(dataset, "train", None) or len(dataset.y_train)
+        default = "scales-7200" if many >= 20_000 else "scales-1800"
+        default = default if image and experiment != "permuted" else "random-1000"
         known |= {"backbone": backbone or default, "head": head, **WITHOUT_NETWORK}
         return Settings(**known, **given), "nothing to tune"
     backbone = backbone or ("mlp-700-1" if head == "pairwise" else "mlp-1000-1")

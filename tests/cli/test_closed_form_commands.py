@@ -105,7 +105,7 @@ def test_settings_of_a_file(command, tiny_npz, tmp_path):
     path.write_text('{"head": "fc", "backbone": "mlp-50-1", "batch_size": 8, "epochs": 2}')
     more = ("--exp", "split", "--dataset", tiny_npz, "--json", "--quiet")
     other = command(*more, "--settings", path, "--head", "ncm")
-    assert json.loads(other[1])["settings"]["backbone"] == "scales-7200"
+    assert json.loads(other[1])["settings"]["backbone"] == "scales-1800"
 
 
 def test_an_interrupted_run_says_that_it_begins_again(command, tmp_path, monkeypatch):

@@ -129,6 +129,32 @@ def test_forget_decay_and_novelty():
     assert sum(few.counts) == 0 == few._kept.count
 
 
+def totals(learner):
+    return learner.counts, [one.counts for one in learner._all()], learner._kept.count
+
+
+def test_what_is_refused_to_be_forgotten_changes_nothing():
+    x = permuted(X, 1)
+    learner = ContextRidgeClassifier(**SETTINGS).partial_fit(X[:600], Y[:600])
+    learner.partial_fit(x[:700][Y[:700] != 9], Y[:700][Y[:700] != 9])
+    few = ContextRidgeClassifier(**SETTINGS).partial_fit(x[:60], Y[:60])
+    nine = x[Y == 9][:1]
+    for one, good in ((learner, X[:5]), (few, x[:5])):
+        before = totals(one)
+        with pytest.raises(InputError, match=r"of 9 to forget: \d+ were learned"):
+            one.forget(np.concatenate([good, *[nine] * 70]), [*Y[:5], *[9] * 70])
+        assert totals(one) == before
+
+
+def test_strangers_that_fade_are_gone():
+    x = permuted(X, 1)
+    learner = ContextRidgeClassifier(size=180, first=300).partial_fit(x[:100], Y[:100])
+    learner.decay(1e-60).decay(1e-60)
+    assert sum(learner.counts) == 0
+    learner.partial_fit(x[100:900], Y[100:900])
+    assert sum(learner.counts) == 800 and len(learner.orders) == 2
+
+
 def test_what_is_no_image_is_refused_in_one_line():
     with pytest.raises(InputError, match=r"contexts need images of at least 8 .* \(64,\)"):
         ContextRidgeClassifier().partial_fit(np.zeros((2, 64)), [0, 1])

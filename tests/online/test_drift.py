@@ -180,7 +180,7 @@ def test_weights():
     x, y = x[:140], np.arange(140) % 2  # a label for nothing: the heavier class wins
     one = DriftingRidgeClassifier(**SMALL).partial_fit(x, y, np.where(y, 9.0, 1.0)).flush()
     assert one.predict(x).mean() > 0.9
-    with pytest.raises(InputError, match="weight of 1e\\+200"):
+    with pytest.raises(InputError, match="sample_weight has 1e\\+200"):
         one.partial_fit(x[:1], [0], [1e200])
 
 

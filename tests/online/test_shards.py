@@ -14,7 +14,7 @@ import pytest
 from learner_streams import stream
 
 from minipw import InputError
-from minipw.online import StreamingRidgeClassifier, learn_shards
+from minipw.online import OnlineClassifier, StreamingRidgeClassifier, learn_shards
 
 X, Y = stream(600, features=6, classes=4)
 PARTS = [slice(n, n + 90) for n in range(0, 600, 90)]
@@ -114,7 +114,25 @@ BAD = {
     "shard 5: RuntimeError: the disk is gone$": fail,
     r"shard 5 \(gone.npz\): FileNotFoundError": "gone.npz",
     "shard 5: TypeError": 5,
+    "shard 5: it is an array, not a pair": X,
 }
+
+
+@pytest.mark.parametrize("shards", [None, "wine.npz", 5])
+def test_shards_are_a_list(shards):
+    with pytest.raises(InputError, match=r"shards of type \w+: use a list of pairs or paths"):
+        learn_shards(small(), shards)
+    with pytest.raises(InputError, match="a OnlineClassifier has no sums"):
+        learn_shards(OnlineClassifier("mlp-20-1"), [])
+
+
+def test_files_say_what_they_lack(tmp_path):
+    np.savez(tmp_path / "a.npz", inputs=X)
+    (tmp_path / "a.csv").write_text("a,kind\n1,x\n")
+    with pytest.raises(InputError, match="it has inputs: x and y, or x_train and y_train"):
+        learn_shards(small(), [tmp_path / "a.npz"])
+    with pytest.raises(InputError, match="which column has the classes"):
+        learn_shards(small(), [tmp_path / "a.csv"])
 
 
 @pytest.mark.parametrize("says", BAD)

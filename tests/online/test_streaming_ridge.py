@@ -147,7 +147,7 @@ def test_decay_is_a_weight():
     doubled = StreamingRidgeClassifier(size=60, first=100)
     doubled.partial_fit(X[:400], Y[:400], np.where(np.arange(400) < 100, 1, 2))
     assert_same(doubled, repeated)
-    for factor in (0, 1.5, -1, float("nan")):
+    for factor in (0, 1.5, -1, float("nan"), "x", None):
         with pytest.raises(InputError, match="use a factor above 0, at most 1"):
             learner.decay(factor)
 
@@ -195,10 +195,12 @@ def test_a_saved_learner_goes_on(tmp_path, samples):
     learner.save(path)
     loaded = load(path)
     assert loaded.settings == learner.settings and loaded.counts == learner.counts
+    for n in range(400, 420):  # predictions in between let the weights follow
+        for one in (learner, loaded):
+            one.partial_fit(X[n : n + 1], Y[n : n + 1]).predict(X[:1])
+        assert loaded.lam == pytest.approx(learner.lam, rel=1e-9)
     for one in (learner, loaded):
-        if samples:
-            one.decision_function(X[:3])
-        one.partial_fit(X[400:500], Y[400:500])
+        one.partial_fit(X[420:500], Y[420:500])
     assert_same(loaded, learner, tolerance=1e-9)
     with pytest.raises(InputError, match="it is a ridge, not a network"):
         OnlineClassifier.load(path)
@@ -306,8 +308,19 @@ def test_learners_that_do_not_fit_do_not_merge():
         base.merge(StreamingRidgeClassifier().partial_fit(X[:5, :9], Y[:5]))
     with pytest.raises(InputError, match="OnlineClassifier does not merge"):
         base.merge(OnlineClassifier("mlp-20-1"))
+    with pytest.raises(InputError, match="missing=True, the other has not"):
+        base.merge(StreamingRidgeClassifier(missing=True).partial_fit(X[:5], Y[:5]))
+    with pytest.raises(InputError, match="`like` is of type int: use a StreamingRidge"):
+        StreamingRidgeClassifier(like=3)
+    with pytest.raises(InputError, match="size is 5, but identity takes the inputs"):
+        StreamingRidgeClassifier("identity", 5).partial_fit(X[:5], Y[:5])
+    with pytest.raises(InputError, match="sample_weight has 1e\\+300: use 1e\\+100 at most"):
+        base.partial_fit(X[:2], Y[:2], [1e300, 1])
     with pytest.raises(InputError, match="`like` has no features yet, 5 of its 1000"):
         StreamingRidgeClassifier(like=StreamingRidgeClassifier().partial_fit(X[:5], Y[:5]))
     with pytest.raises(InputError, match="features and size are those of `like`"):
         StreamingRidgeClassifier("random", like=base)
     assert_same(base, small(), tolerance=0)
+    base.forget(X[400:700], Y[400:700])  # nobody kept what was learned: it cannot be known
+    with pytest.raises(InputError, match="samples were taken out that never came"):
+        base.predict(X[:1])

@@ -9,6 +9,7 @@ from stored_records import SETTINGS
 from minipw import InputError
 from minipw.experiments.store import cell_key, run_key
 from minipw.network.feature_map import feature_map
+from minipw.paper.cells import OUTLINES
 from minipw.parameters import CLOSED_FORM
 from minipw.training import closed_form_run
 from minipw.training.checkpoint import Checkpointer, Stopped
@@ -155,9 +156,10 @@ def test_default_backbones(tiny_dataset):
         for shape in ((8, 8, 1), (7, 8, 1), (20,))
         for experiment in ("split", "permuted")
     }
-    images = [key for key, backbone in found.items() if backbone == "scales-7200"]
+    images = [key for key, backbone in found.items() if backbone == "scales-1800"]
     assert images == [((8, 8, 1), "split")]
-    assert {*found.values()} == {"scales-7200", "random-1000"}
+    assert {*found.values()} == {"scales-1800", "random-1000"}
+    assert resolve(OUTLINES["mnist"], "split", head="ridge")[0].backbone == "scales-7200"
 
 
 def test_keys_hold_what_has_an_effect_and_older_ones_stay(data):
