@@ -28,11 +28,15 @@ inverse at hand the weights follow without solving (recursive least squares):
     v = z - s / N,   c = N w / (N + w),   a = A^-1 v,   k = c / (1 + c v^T a)
     W += k a (y - n / N - W^T v)^T,       A^-1 -= k a a^T
 
-Probabilities: the outputs of a class are taken as Gaussian, all classes with one
-covariance. A learned sample's own label is in its output, all but n / N, with the share
-h = v^T A^-1 v, on average (df - 1) / N; without it the output is (output - h y) / (1 - h),
-y centred. So the class means W^T m_c become (W^T m_c - h y_c) / (1 - h), and the covariance
-within classes is divided by (1 - h)^2. They find rare classes, the largest logit does not.
+Probabilities: the outputs of a class are Student's t, whose tails they have: nu = 3, and all
+classes share one scale matrix R R^T, of rank r. The log density, but for what is shared:
+
+    -(nu + r) / 2 log(1 + |R^-1 (output - mean)|^2 / nu)
+
+A learned sample's own label is in its output, all but n / N, with the share h = v^T A^-1 v,
+on average (df - 1) / N; without it the output is (output - h y) / (1 - h), y centred. So the
+class means W^T m_c become (W^T m_c - h y_c) / (1 - h), and the covariance within classes is
+divided by (1 - h)^2. Densities find rare classes, the largest logit does not.
 """
 
 from dataclasses import dataclass
@@ -43,12 +47,12 @@ from scipy import linalg
 
 from minipw import InputError
 from minipw.backend.arrays import array_module, to_device, to_host
-from minipw.backend.linear_algebra import solve_positive
+from minipw.backend.linear_algebra import least_decade, solve_positive
 from minipw.backend.threads import THREADS
 
 ROWS, STRIPE = 4096, 256  # samples to a float32 product; columns to a part of G (measured)
+TAILS = 3.0  # nu; Gaussians are too sure, their log loss is up to three times as high (measured)
 CAUTION, FREE = 30, 0.02  # samples; the least share of n that must be left over
-LOWEST, START, HIGHEST, STEP = -6.0, -2.5, 1.0, 0.5  # decades of lam / the mean eigenvalue
 EXACT, PROBES = 512, 64  # features up to which lam is searched exactly; above, df within 1 %
 
 
@@ -156,15 +160,14 @@ class Statistics:
 
 
 class Solution:
-    """The weights for one value of lam, and the Gaussians of their outputs; on the host.
+    """The weights for one value of lam, and the densities of their outputs; on the host.
 
     W : float64 ndarray of shape (H, C)
     lam, freedom : float
         freedom is df, the parameters that the labels could choose.
     offset : float64 ndarray of shape (C,)
-    directions, constants : float64 ndarray of shape (C, C) and (C,)
-        The log density of an output of class c, and its prior, is directions[:, c]^T
-        logits + constants[c], but for a term that the classes share.
+    spread, means, prior : float64 ndarray of shape (C, r), (C, r) and (C,)
+        R^-T; the means of the classes times it, and the logarithms of their shares.
     """
 
     def __init__(self, statistics, W, lam, freedom, factor):
@@ -173,7 +176,7 @@ class Solution:
         self.refresh(statistics)
 
     def refresh(self, statistics):
-        """Compute what depends on the sums beside W: offset, Gaussians."""
+        """Compute what depends on the sums beside W: offset, densities."""
         counts, M = to_host(statistics.counts), to_host(statistics.M)
         N, s = counts.sum(), M.sum(1)
         if more := len(counts) - self.W.shape[1]:
@@ -181,7 +184,7 @@ class Solution:
         self.count, self.mean = statistics.samples(), s / N
         self.offset = counts / N - self.W.T @ self.mean
         M -= np.outer(self.mean, counts)
-        self.directions, self.constants = self._gaussians(M, counts)
+        self.spread, self.means, self.prior = self._fitted(M, counts)
 
     def update(self, statistics, z, label, weight=1.0):
         """Follow `statistics`, which do not have this sample (H,) yet; then `refresh`."""
@@ -208,9 +211,15 @@ class Solution:
 
     def scores(self, z):
         """The log densities, (B, C), but for a shared term: their softmax is probabilities."""
-        xp = array_module(z)
-        directions, constants = (to_device(xp, a) for a in (self.directions, self.constants))
-        return self.logits(z) @ directions + constants
+        return self.densities(self.logits(z))
+
+    def densities(self, logits):
+        """The scores that logits (B, C) give."""
+        xp = array_module(logits)
+        spread, means, prior = (to_device(xp, a) for a in (self.spread, self.means, self.prior))
+        a = logits @ spread
+        squares = (a * a).sum(1)[:, None] - 2 * a @ means.T + (means * means).sum(1)
+        return prior - (TAILS + a.shape[1]) / 2 * xp.log1p(xp.maximum(squares, 0) / TAILS)
 
     def novelty(self, z):
         """v^T A^-1 v over its mean of what was learned: ndarray of shape (B,)."""
@@ -222,8 +231,8 @@ class Solution:
             share = (v * linalg.blas.dsymm(1.0, self.inverse, v)).sum(0)
         return share * self.count / max(self.freedom - 1, 1e-9)
 
-    def _gaussians(self, M, counts):
-        """`directions` and `constants`, from M centred."""
+    def _fitted(self, M, counts):
+        """`spread`, `means` and log `prior`, from M centred."""
         N, W = counts.sum(), self.W
         own, prior, seen = min((self.freedom - 1) / self.count, 1 - FREE), counts / N, counts > 0
         means = (M.T @ W) / np.maximum(counts, 1e-300)[:, None]  # row c: W^T (m_c - s / N)
@@ -231,11 +240,10 @@ class Solution:
         within = total - (means * counts[:, None]).T @ means
         within += total / max(self.count, 1)  # a sample's share: few make nothing certain
         means = (means - own * (np.eye(len(counts)) - prior)) / (1 - own) + prior
-        inverse = np.linalg.pinv(within / (N * (1 - own) ** 2), rcond=1e-9, hermitian=True)
-        directions = inverse @ means.T
-        constants = np.full(len(counts), -np.inf)
-        constants[seen] = np.log(prior[seen]) - (means[seen] * directions.T[seen]).sum(1) / 2
-        return directions, constants
+        d, V = np.linalg.eigh(within / (N * (1 - own) ** 2))
+        varies = d > 1e-9 * abs(d).max()
+        spread = V[:, varies] / np.sqrt(d[varies])
+        return spread, means @ spread, np.log(prior, where=seen, out=np.full(len(counts), -np.inf))
 
 
 def solve(statistics, lam=None):
@@ -277,24 +285,8 @@ def solve(statistics, lam=None):
 
     if lam is None:
         kind = "float64" if len(s) <= EXACT else "float32"  # half the time, the same decade
-        lam = unit * _least(lambda decade: attempt(unit * 10**decade, kind)[0])
+        lam = unit * 10 ** least_decade(lambda decade: attempt(unit * 10**decade, kind)[0])
     _, W, freedom, factor = attempt(lam)
     if W is None:
         raise InputError(f"lam {lam:g} is too small, or samples were taken out that never came")
     return Solution(statistics, W, lam, freedom, to_host(factor))
-
-
-def _least(score):
-    """10 to the decade of the least score: down hill by half decades, then a parabola.
-
-    Where all scores are infinite, the highest decade. Threads share the attempts.
-    """
-    tried, new = {}, [START - STEP, START, START + STEP]
-    while new:
-        tried.update(zip(new, THREADS.map(score, new), strict=True))
-        best = min(tried, key=lambda decade: (tried[decade], -decade))
-        beside = (best - STEP, best + STEP)
-        new = [d for d in beside if LOWEST <= d <= HIGHEST and d not in tried]
-    left, least, right = (tried.get(best + step, np.inf) for step in (-STEP, 0, STEP))
-    bend = left - 2 * least + right
-    return 10 ** (best + (STEP / 2 * (left - right) / bend if 0 < bend < np.inf else 0))

@@ -61,7 +61,7 @@ def closed_form(xp, data, filters, first=FIRST):
     solved = time.perf_counter()
     parts = [x_test[start : start + ROWS] for start in range(0, len(x_test), ROWS)]
     outputs = np.concatenate([to_host(solution.logits(z(part))) for part in parts])
-    scores = outputs @ solution.directions + solution.constants
+    scores = solution.densities(outputs)
     tested = time.perf_counter()
     row = {
         "data": data.name,

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import softmax
+from scipy.stats import multivariate_t
 from sklearn.datasets import load_breast_cancer, load_digits, load_iris, load_wine
 from sklearn.linear_model import Ridge, RidgeClassifier
 from sklearn.preprocessing import StandardScaler
@@ -225,6 +226,27 @@ def test_digits_from_images_and_what_the_probabilities_mean():
     assert 100 * (p.argmax(1) == data.y_test).mean() >= chosen - 0.3
 
 
+def test_scores_are_the_densities_of_the_docstring():
+    """Against SciPy's t of the outputs, which sum to 1: the last one is left out."""
+    z, labels = samples(300)
+    solution = solve(learned(z, labels))
+    outputs, y, N = solution.logits(z), np.eye(3)[labels], len(z)
+    share, h = y.mean(0), (solution.freedom - 1) / N
+    centred = outputs - share
+    within = (
+        sum(np.cov(outputs[labels == c].T, ddof=0) * (labels == c).sum() for c in range(3))
+        + centred.T @ centred / N
+    )
+    shape = within / (N * (1 - h) ** 2)
+    expected = []
+    for c in range(3):
+        mean = (centred[labels == c].mean(0) - h * (np.eye(3)[c] - share)) / (1 - h) + share
+        density = multivariate_t(mean[:2], shape[:2, :2], df=3)
+        expected.append(np.log(share[c]) + density.logpdf(outputs[:, :2]))
+    difference = solution.scores(z) - np.stack(expected, 1)
+    np.testing.assert_allclose(difference - difference[:, :1], 0, atol=1e-8)
+
+
 def test_probabilities_of_digits_are_calibrated_and_a_rare_class_is_found():
     x, y = load_digits(return_X_y=True)
     order = np.random.default_rng(0).permutation(len(y))
@@ -310,11 +332,13 @@ def test_recursive_least_squares_is_solving_again():
         statistics.add(z[n : n + 1], labels[n : n + 1], weights[n : n + 1])
     recursive.refresh(statistics)
     again = solve(statistics, 2.0)
-    for name in ("W", "offset", "freedom", "directions", "constants"):
+    for name in ("W", "offset", "freedom", "prior"):
         np.testing.assert_allclose(
             getattr(recursive, name), getattr(again, name), rtol=1e-8, atol=1e-10, err_msg=name
         )
-    np.testing.assert_allclose(recursive.novelty(z), again.novelty(z), rtol=1e-8)
+    for name in ("novelty", "scores"):
+        found, expected = (getattr(one, name)(z) for one in (recursive, again))
+        np.testing.assert_allclose(found, expected, rtol=1e-7)
 
 
 def test_novelty_is_one_for_what_was_learned_and_grows_with_distance():

@@ -1,9 +1,12 @@
-"""Cholesky's factor and what is solved with it, on the host or on a device."""
+"""Cholesky's factor and what is solved with it, on any array module; a search over decades."""
 
 import numpy as np
 from scipy import linalg
 
 from minipw.backend.arrays import array_module
+from minipw.backend.threads import THREADS
+
+LOWEST, START, HIGHEST, STEP = -6.0, -2.5, 1.0, 0.5  # decades
 
 
 def solve_positive(A, right, probes):
@@ -38,3 +41,19 @@ def solve_positive(A, right, probes):
     # By default CuPy raises nothing where there is no factor.
     good = xp.isfinite(W).all() & (U.diagonal() > 0).all()
     return (U, W, half) if good else (None, None, None)
+
+
+def least_decade(score):
+    """Where a function of a decade is least: down hill by half decades, then a parabola.
+
+    Where all scores are infinite, the highest decade. Threads share the attempts.
+    """
+    tried, new = {}, [START - STEP, START, START + STEP]
+    while new:
+        tried.update(zip(new, THREADS.map(score, new), strict=True))
+        best = min(tried, key=lambda decade: (tried[decade], -decade))
+        beside = (best - STEP, best + STEP)
+        new = [d for d in beside if LOWEST <= d <= HIGHEST and d not in tried]
+    left, least, right = (tried.get(best + step, np.inf) for step in (-STEP, 0, STEP))
+    bend = left - 2 * least + right
+    return best + (STEP / 2 * (left - right) / bend if 0 < bend < np.inf else 0)
