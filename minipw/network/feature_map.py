@@ -72,7 +72,7 @@ def for_shape(words, shape):
     if len(shape) != 3:
         raise InputError(
             f"patches need images (height, width, channels), the data has shape {shape}: "
-            "use random-1000"
+            "use random features (random-1000)"
         )
     side, grid = min(shape[:2]), chosen.grid or (3 if shape[2] == 1 else 2)
     sizes = chosen.sizes or (max(3, min(PATCH_SIDE, side // 4)),)

@@ -44,7 +44,7 @@ def test_other_words_are_refused(words):
 
 
 def test_what_cannot_be_is_said_before_anything_is_allocated():
-    with pytest.raises(InputError, match=r"patches need images .* \(64,\): use random-1000"):
+    with pytest.raises(InputError, match=r"patches need images .* \(64,\): use random features"):
         maps.feature_count("patches-4", (64,))
     with pytest.raises(InputError, match=r"scales-30 is less than .* use 36 or more"):
         maps.feature_count("scales-30", (8, 8, 1))
