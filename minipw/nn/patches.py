@@ -124,7 +124,9 @@ def normalized_patches(p, contrast):
     return q
 
 
-def patch_features(first, filters, rng, sizes=(6,), grid=2, root=False, **constants):
+def patch_features(
+    first, filters, rng, sizes=(6,), grid=2, root=False, threshold=0.25, **constants
+):
     """A map whose filters are patches of the first images.
 
     Parameters
@@ -132,11 +134,10 @@ def patch_features(first, filters, rng, sizes=(6,), grid=2, root=False, **consta
     first : ndarray of shape (B, height, width, channels), uint8 or float32
     filters : int, those of all sizes
     rng : numpy Generator
-    sizes, grid, root : as in `PatchFeatures`
-    constants : contrast, whitening, as in `filters_of`, and threshold = 0.25
+    sizes, grid, root, threshold : as in `PatchFeatures`
+    constants : contrast, whitening, as in `filters_of`
     """
-    threshold = constants.pop("threshold", 0.25)
-    counts = [len(part) for part in np.array_split(np.empty(filters), len(sizes))]
+    counts = [(filters + n) // len(sizes) for n in reversed(range(len(sizes)))]
     if not counts[-1]:
         raise InputError(f"{filters} filters of {len(sizes)} sizes: use {len(sizes)} or more")
     for size in sizes:

@@ -243,9 +243,11 @@ class ContextRidgeClassifier(Learner):
     def _open(self):
         """Move strangers to a context of their own, or to others; whether more may move."""
         part, first = self._kept.joined(), self.settings["first"]
-        one, rng = np.prod(self.input_shape[2:]) == 1, [self.settings["seed"], len(part[1])]
-        found = (self._flat(part[0]), self.input_shape[:2], first, np.random.default_rng(rng))
-        order, own = layout.find_context(*found) if one else (None, None)
+        order = own = None
+        if np.prod(self.input_shape[2:]) == 1:  # one channel
+            rng = np.random.default_rng([self.settings["seed"], len(part[1])])
+            flat = self._flat(part[0])
+            order, own = layout.find_context(flat, self.input_shape[:2], first, rng)
         if order is None:
             self._due = self._kept.count + first
             if own is None or self._kept.count >= KEPT * first:
