@@ -18,6 +18,8 @@ from minipw.backend.sparse_gradient import Columns
 
 WORD = 64
 """Samples that `ListedPairs` handles at once: the bits of a machine word."""
+PRODUCTS = 1 << 17
+"""That `WinnerPairs` works on at once for logits alone: they stay in the cache (measured)."""
 FEW = 8
 """A gradient is returned as `Columns` when less than 1 / FEW of the weights have one."""
 
@@ -62,6 +64,18 @@ class WinnerPairs:
             self.output[layer, a[order], b[order]] = order % classes
 
     def forward(self, x, w, gradient=True):
+        if gradient:
+            return self._forward(x, self.weight, w)
+        winners = max(1, int((x != 0).sum(1).max()))
+        if len(x) * winners**2 < self.weight.size:  # too few to pay for the tables
+            return self._forward(x, self.weight, w)[0], None
+        tables = w.take(self.weight)  # one look-up less; without a weight they end in column C
+        size = max(1, 2 * PRODUCTS // winners**2)
+        parts = (x[start : start + size] for start in range(0, len(x), size))
+        return np.concatenate([self._forward(part, tables)[0] for part in parts]), None
+
+    def _forward(self, x, tables, w=None):
+        """Logits and cache; without w the tables hold its values themselves."""
         unit, value, width, where = self._winners(x)
         half = width // 2
         # Winner k with the `half` winners after it, in a circle of odd length K, is
@@ -74,14 +88,12 @@ class WinnerPairs:
         bins = self.classes + 1
         row = (np.arange(len(x)) * bins)[:, None, None]
         y, layers = np.zeros(len(x) * bins), []
-        for weight, output in zip(self.weight, self.output, strict=True):
+        for table, output in zip(tables, self.output, strict=True):
             c = output.reshape(-1).take(position) + row  # into (B, C + 1), flat
-            if gradient:
-                p = weight.reshape(-1).take(position)
+            w_p = p = table.reshape(-1).take(position)
+            if w is not None:
                 w_p = w.take(p)
                 layers.append((p, c, w_p))
-            else:  # one look-up less; the entries without a weight end in column C
-                w_p = w.take(weight.reshape(-1)).take(position)
             y += np.bincount(c.reshape(-1), (w_p * z).reshape(-1), y.size)
         y = y.reshape(len(x), bins)[:, :-1].astype(x.dtype)
         return y, (x.shape, where, own_value, partner_value, z, layers)

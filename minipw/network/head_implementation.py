@@ -14,6 +14,8 @@ from minipw.nn.pairwise import Pairs
 
 EVALUATION_BATCH = 256
 """The most samples that `Network.logits` works on at once on a CPU."""
+WINNER_BATCH = 512
+"""The same for `WinnerPairs`."""
 PRODUCTS_AT_ONCE = 1 << 22
 """The most products that it holds for them, unless a single sample has more."""
 TABLE_LIMIT = 1 << 30
@@ -98,6 +100,8 @@ def products(implementation, architecture):
 def cpu_evaluation_batch(pairs, architecture):
     """Samples that `Network.logits` works on at once on a CPU; pairs is None for a dense head."""
     implementation = None if pairs is None else pairs.implementation
+    if isinstance(implementation, WinnerPairs):  # it cuts them itself, its tables serve all
+        return WINNER_BATCH
     held = products(type(implementation), architecture)
     return max(1, min(EVALUATION_BATCH, PRODUCTS_AT_ONCE // max(held, 1)))
 

@@ -4,6 +4,7 @@ import builtins
 import io
 import os
 import tracemalloc
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,9 +12,12 @@ import pytest
 from minipw import InputError
 from minipw.backend import memory
 from minipw.backend.threads import THREADS
+from minipw.kernels import pairwise_cpu
+from minipw.kernels.pairwise_cpu import ListedPairs
 from minipw.network import cost, head_implementation
 from minipw.network.architecture import Architecture
 from minipw.network.network import Network
+from minipw.nn.pairwise import Pairs
 from minipw.online.classifier import OnlineClassifier
 from minipw.rules import Rule, update, zero_importance
 from minipw.training.streams import seed_generators
@@ -111,22 +115,28 @@ def test_a_test_holds_no_more_products_than_allowed(monkeypatch, rng):
     learner.partial_fit(rng.standard_normal((3, 4)), ["a", "b", "a"])
     x = rng.standard_normal((100, 4))
     expected = learner.decision_function(x)
-    sizes = []
-    forward = learner.network.forward
-    monkeypatch.setattr(
-        learner.network, "forward", lambda x, *a: sizes.append(len(x)) or forward(x, *a)
-    )
-    held = head_implementation.products(
-        type(learner.network.pairs.implementation), learner.network.architecture
-    )
+    head, sizes = learner.network.pairs.implementation, []
+    forward = head._forward
+    monkeypatch.setattr(head, "_forward", lambda x, *a: sizes.append(len(x)) or forward(x, *a))
+    held = head_implementation.products(type(head), learner.network.architecture)
     assert held == 120**2 // 2
-    monkeypatch.setattr(head_implementation, "PRODUCTS_AT_ONCE", 30 * held + 1)
-    np.testing.assert_allclose(learner.decision_function(x), expected, rtol=0, atol=1e-5)
+    monkeypatch.setattr(pairwise_cpu, "PRODUCTS", 30 * held + 1)
+    np.testing.assert_array_equal(learner.decision_function(x), expected)
     assert sizes == [30, 30, 30, 10]
-    monkeypatch.setattr(head_implementation, "PRODUCTS_AT_ONCE", 1)
+    monkeypatch.setattr(pairwise_cpu, "PRODUCTS", 1)
     sizes.clear()
-    learner.decision_function(x[:2])
-    assert sizes == [1, 1]
+    learner.decision_function(x[:60])
+    assert sizes == [1] * 60
+
+
+def test_a_test_of_listed_pairs_is_cut_too(monkeypatch):
+    architecture = Architecture((4,), 2, "mlp-300-1", density=0.4, pair_weights=100)
+    pairs = Pairs(np.arange(100) + 1, np.arange(100), 2)
+    pairs = replace(pairs, implementation=ListedPairs(pairs.i, pairs.j, 2, 300))
+    held = head_implementation.products(ListedPairs, architecture)
+    for allowed, size in ((30 * held + 1, 30), (1, 1)):
+        monkeypatch.setattr(head_implementation, "PRODUCTS_AT_ONCE", allowed)
+        assert head_implementation.cpu_evaluation_batch(pairs, architecture) == size
 
 
 @pytest.mark.parametrize("system, group, free", [(5, 3, 3), (2, 3, 2), (None, 3, 3), (5, None, 5)])
