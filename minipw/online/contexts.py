@@ -113,6 +113,10 @@ class ContextRidgeClassifier(Learner):
         """How unlike all that its context has learned each sample is; see the same there."""
         return self._over(x, np.zeros(0), lambda part: self._routed(part, "novelty"))
 
+    def context_of(self, x):
+        """The context that predicts each sample: int ndarray (N,), -1 for the strangers."""
+        return self._over(x, np.zeros(0, int), self._contexts)
+
     # what `Learner` asks for
 
     def _begin(self, shape, centred=True):
@@ -202,17 +206,22 @@ class ContextRidgeClassifier(Learner):
         x = np.where(np.isnan(x), 0.0, x) if self.settings["missing"] else x
         return x.reshape(len(x), len(self.orders[0]), -1).sum(-1)
 
-    def _routed(self, x, method, *width):
-        """What a method of the learners gives for samples x, each from its context's.
-
-        Strangers are predicted by those that wait, or where more have moved, by a context.
-        """
-        found = np.zeros((len(x), *width))
+    def _contexts(self, x):
+        """`context_of` a part; strangers wait for none, or where more have moved, have one."""
         waiting = self._kept.count > self._taken
         most = max(range(len(self.learners)), key=lambda k: sum(self.learners[k].counts))
+        found = np.empty(len(x), int)
         for k, rows in self._by_context(x, layout.FITS if waiting else np.inf):
             if not any(self._learner(k).counts):  # of a kind that nobody has learned
                 k = most if any(self.learners[most].counts) else -1
+            found[rows] = k
+        return found
+
+    def _routed(self, x, method, *width):
+        """What a method of the learners gives for samples x, each from its context's."""
+        found, context = np.zeros((len(x), *width)), self._contexts(x)
+        for k in np.unique(context):
+            rows = context == k
             found[rows] = getattr(self._learner(k), method)(self._laid(x[rows], k))
         return found
 

@@ -96,7 +96,7 @@ class ClosedFormRun:
             correct = 0
             for start in range(0, task.test.size, FIRST):
                 rows = task.test[start : start + FIRST]
-                scores = self.scores(self.test_features(n, start, rows))
+                scores = self.test_scores(n, start, rows)
                 scores = np.maximum(scores, np.finfo(scores.dtype).min)  # any class before none
                 if self.settings.multi_head:
                     scores = np.where(task.classes, scores, -np.inf)
@@ -105,14 +105,14 @@ class ClosedFormRun:
             after_test(self)
         return row
 
-    def test_features(self, n, start, rows):
-        """Features (B, H) of rows of the test set as task n has them."""
-        if (n, start) in self.tested:
-            return self.tested[n, start]
-        z = self.map(self.tasks[n].inputs(self.dataset, self.dataset.x_test[rows]))
+    def test_scores(self, n, start, rows):
+        """Scores (B, C) of rows of the test set as task n has them."""
+        z = self.tested.get((n, start))
+        if z is None:
+            z = self.map(self.tasks[n].inputs(self.dataset, self.dataset.x_test[rows]))
         if self.keeps:
             self.tested[n, start] = z
-        return z
+        return self.scores(z)
 
     def results(self):
         """What the record says of the learner."""
