@@ -39,9 +39,6 @@ class means W^T m_c become (W^T m_c - h y_c) / (1 - h), and the covariance withi
 divided by (1 - h)^2. Densities find rare classes, the largest logit does not.
 """
 
-from dataclasses import dataclass
-from typing import Any
-
 import numpy as np
 from scipy import linalg
 
@@ -51,12 +48,12 @@ from minipw.backend.linear_algebra import least_decade, solve_positive
 from minipw.backend.threads import THREADS
 
 ROWS, STRIPE = 4096, 256  # samples to a float32 product; columns to a part of G (measured)
+HELD = 256  # samples that wait for each other before they enter G, which is large (measured)
 TAILS = 3.0  # nu; Gaussians are too sure, their log loss is up to three times as high (measured)
 CAUTION, FREE = 30, 0.02  # samples; the least share of n that must be left over
 EXACT, PROBES = 512, 64  # features up to which lam is searched exactly; above, df within 1 %
 
 
-@dataclass
 class Statistics:
     """Sums over weighted samples; whole-number weights are repeats.
 
@@ -67,10 +64,19 @@ class Statistics:
     squares : float, sum w^2
     """
 
-    counts: Any
-    G: Any
-    M: Any
-    squares: float = 0.0
+    def __init__(self, counts, G, M, squares=0.0):
+        self.counts, self._G, self.M, self.squares = counts, G, M, squares
+        self._held = []  # z sqrt(w) of samples that G does not have yet
+
+    @property
+    def G(self):
+        held, self._held = self._held, []
+        if held:
+            self._add(array_module(self.M).concatenate(held), 1)
+        return self._G
+
+    def __getstate__(self):
+        return vars(self) | {"_G": self.G, "_held": []}
 
     @classmethod
     def empty(cls, features, classes, xp=np):
@@ -143,19 +149,26 @@ class Statistics:
         self.counts = xp.maximum(counts, 0)
         self.squares = max(0.0, self.squares + sign * float(weights @ weights))
         self.M[:, chosen] += sign * M
-        if not (weights == 1).all():
-            z = z * xp.sqrt(weights).astype(z.dtype)[:, None]
-        width = STRIPE if len(z) > 1 else STRIPE // 4
-        stripes = [slice(a, a + width) for a in range(0, features, width)][::-1]  # longest first
+        z = z * xp.sqrt(weights).astype(z.dtype)[:, None]
+        if sign < 0 or len(z) >= HELD:
+            self._add(z, sign)
+        else:
+            self._held.append(z)
+            if sum(map(len, self._held)) >= HELD:
+                _ = self.G  # takes them in
+
+    def _add(self, z, sign):
+        """G += sign z^T z, in stripes of its triangle."""
+        features = len(self._G)
+        slices = [slice(a, a + STRIPE) for a in range(0, features, STRIPE)][::-1]  # longest first
         for start in range(0, len(z), ROWS):
             rows = z[start : start + ROWS]
-            THREADS.map(lambda stripe, rows=rows: self._add_stripe(rows, stripe, sign), stripes)
+            THREADS.map(lambda stripe, rows=rows: self._add_stripe(rows, stripe, sign), slices)
 
     def _add_stripe(self, z, stripe, sign):
         """G[a:b, :b] += z[:, a:b]^T z[:, :b]: the triangle, and little more."""
-        left, right = z[:, stripe].T, z[:, : stripe.stop]
-        product = left @ right if len(z) > 1 else left * right
-        target = self.G[stripe, : stripe.stop]
+        product = z[:, stripe].T @ z[:, : stripe.stop]
+        target = self._G[stripe, : stripe.stop]
         array_module(z).add(target, product if sign > 0 else -product, out=target)
 
 

@@ -1,5 +1,8 @@
 """The closed form: sums that add, weights that solve them, lam, probabilities."""
 
+import copy
+import pickle
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -10,7 +13,7 @@ from sklearn.datasets import load_breast_cancer, load_digits, load_iris, load_wi
 from sklearn.linear_model import Ridge, RidgeClassifier
 from sklearn.preprocessing import StandardScaler
 
-from minipw import InputError, datasets
+from minipw import InputError, datasets, ridge
 from minipw.backend.threads import THREADS
 from minipw.nn.patches import patch_features
 from minipw.nn.random_features import random_features
@@ -74,6 +77,19 @@ def test_single_samples_are_a_batch():
     for n in range(len(z)):
         single.add(z[n : n + 1], labels[n : n + 1])
     assert_same(single, learned(z, labels))
+
+
+@pytest.mark.parametrize("copied", [lambda s: pickle.loads(pickle.dumps(s)), copy.deepcopy])
+def test_samples_that_wait_for_others_are_in_the_sums_and_in_copies(copied):
+    z, labels = samples()
+    statistics, given = learned(z[:40], labels[:40]), z.copy()
+    statistics.add(given[40:], labels[40:])
+    given[:] = np.nan  # the caller's array is free again
+    assert statistics._held and len(z) < ridge.HELD
+    assert_same(copied(statistics), learned(z, labels))
+    statistics.add(np.tile(z, (5, 1)), np.tile(labels, 5))
+    assert not statistics._held
+    assert_same(statistics, learned(np.tile(z, (6, 1)), np.tile(labels, 6)))
 
 
 def test_weights_are_repeats_and_decay_is_a_weight():

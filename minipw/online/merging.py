@@ -51,8 +51,8 @@ def add_sums(learner, other):
     learner.add_classes(other.classes_)
     place, ours = [learner._index[label] for label in other.classes_], learner.statistics
     counts, G, M = (to_device(learner._xp, to_host(a)) for a in other.statistics.sums())
-    sums = Statistics.empty(1, len(ours.counts), learner._xp)
-    sums.G, sums.M, sums.squares = G, learner._xp.zeros_like(ours.M), other.statistics.squares
+    no_counts, no_M = map(learner._xp.zeros_like, (ours.counts, ours.M))
+    sums = Statistics(no_counts, G, no_M, other.statistics.squares)
     sums.counts[place], sums.M[:, place] = counts, M
     ours.merge(sums)
     for n, count in zip(place, list(other.counts), strict=True):

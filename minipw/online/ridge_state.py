@@ -22,9 +22,8 @@ def state(learner):
         more, facts["features"] = learner.features.state()
         arrays |= more
     if learner.statistics is not None:
-        sums = vars(learner.statistics)
-        facts["squares"] = sums["squares"]
-        arrays |= {name: to_host(sums[name]) for name in ("counts", "G", "M")}
+        facts["squares"] = learner.statistics.squares
+        arrays |= zip(("counts", "G", "M"), map(to_host, learner.statistics.sums()), strict=True)
         if learner._solved is not None:  # whose lam may be that of fewer samples
             facts["lam"], facts["found_at"] = learner._solved.lam, learner._found_at
             facts["asked"] = learner._asked
