@@ -141,13 +141,14 @@ class DriftingRidgeClassifier(Learner):
         return self._last[1]
 
     def _logits(self, x):
+        if self.features is not None:
+            learned = self.experts.logits(self._features(x))[:, : len(self.counts)]
+            if all(self.counts):
+                return learned
         counts = np.array(self.counts)
         with np.errstate(divide="ignore"):
             logits = np.tile(np.log(counts), (len(x), 1))  # -inf for a class without samples
-        if self.features is not None:
-            learned = self.experts.logits(self._features(x))[:, : len(counts)]
-            logits = np.where(counts > 0, learned, logits)
-        return logits
+        return logits if self.features is None else np.where(counts > 0, learned, logits)
 
     def _state(self):
         arrays, waiting = self._first.state()

@@ -11,7 +11,7 @@ half-lives below 100 do not have, for lack of samples:
     W = (G + (lam N + 0.001) I')^-1 M,   outputs = W^T z        I': constant not shrunk by lam
 
 Age is counted in samples. A half-life of None forgets nothing. An expert is solved every 5, 25,
-50 or 100 samples, the most that is no more than a quarter of its half-life, if there is one. The
+50 or 100 samples, the most that is no more than half of its half-life, if there is one. The
 expert with the fewest recent mistakes, each made before its sample was learned, predicts. With m
 the margin between its two largest outputs then, a sample of weight s enters the sums with
 
@@ -25,7 +25,7 @@ these outputs. q follows the gradient of the log loss of the samples before they
 """
 
 import numpy as np
-from scipy.linalg import lapack
+from scipy.linalg import blas, lapack
 
 from minipw import InputError
 from minipw.online.features import LIMIT
@@ -70,14 +70,17 @@ class TabularFeatures:
 
     def __call__(self, x):
         x = self.standardizer.transform(x)
-        random = (self._random(x) - self.shift) * self.scale
-        return np.concatenate([np.ones((len(x), 1)), x, random], 1)
+        z, begin = np.empty((len(x), 1 + x.shape[1] + self.size)), 1 + x.shape[1]
+        z[:, 0], z[:, 1:begin] = 1, x
+        np.subtract(self._random(x), self.shift, out=z[:, begin:])
+        z[:, begin:] *= self.scale
+        return z
 
     def _random(self, x):
         u = x @ self.R + self.b
         rank = len(self.b) - 1 - int(DENSITY * len(self.b))
         u -= np.partition(u, rank)[:, rank, None]
-        hinges = np.maximum(self.signs * (x[:, self.inputs] - self.thresholds), 0)
+        hinges = np.maximum(self.signs * (x.take(self.inputs, 1) - self.thresholds), 0)
         return np.concatenate([np.maximum(u, 0), hinges[..., 0] * hinges[..., 1]], 1)
 
     def widen(self, count, seed):
@@ -104,7 +107,7 @@ class Experts:
     """Sums and weights of each half-life and block.
 
     G, M, N : float64 ndarray of shape (L, H, H), (L, H, C) and (L,), L half-lives
-        Of the features that a half-life has; the rest is 0.
+        Of the features that a half-life has; the rest is 0. Only the lower triangle of G counts.
     W : float64 ndarray of shape (H, E, C), of E experts, those of a half-life together
     mistakes, sharpness : float64 ndarray of shape (E,) and (1,)
     Z, Y, w : float64 ndarray of shape (100, H), (100, C) and (100,)
@@ -118,7 +121,7 @@ class Experts:
         L, H, kept = len(half_lives), 1 + inputs + size, EVERY[-1]
         lives = [life or np.inf for life in half_lives]
         self.inputs, self.factors = inputs, [0.5 ** (1 / life) for life in lives]
-        self.every = [max([n for n in EVERY if 4 * n <= life] or EVERY[:1]) for life in lives]
+        self.every = [max([n for n in EVERY if 2 * n <= life] or EVERY[:1]) for life in lives]
         self.blocks = [1 if life < SHORT else 2 for life in lives]
         self.G, self.M, self.N = np.zeros((L, H, H)), np.zeros((L, H, classes)), np.zeros(L)
         experts = sum(self.blocks)
@@ -161,17 +164,19 @@ class Experts:
         """Add rows of Z to the sums of a half-life, and solve for its weights."""
         first, factor = sum(self.blocks[:k]), self.factors[k]
         sizes = (1 + self.inputs, len(self.W))[: self.blocks[k]]
-        Z, Y = self.Z[rows, : sizes[-1]], self.Y[rows]
-        w = self.w[rows] * factor ** np.arange(len(Z) - 1, -1, -1)
-        Zw = (Z * w[:, None]).T
-        G, M, N = self.G[k, : sizes[-1], : sizes[-1]], self.M[k, : sizes[-1]], self.N[k : k + 1]
-        for sums, more in ((G, Zw @ Z), (M, Zw @ Y), (N, w.sum())):
-            sums *= factor ** len(Z)
+        Z, Y, N = self.Z[rows, : sizes[-1]], self.Y[rows], self.N[k : k + 1]
+        G, M = self.G[k, : sizes[-1], : sizes[-1]], self.M[k, : sizes[-1]]
+        root = np.sqrt(self.w[rows] * factor ** np.arange(len(Z) - 1, -1, -1))
+        Z, Y, factor = Z * root[:, None], Y * root[:, None], factor ** len(Z)
+        G[...] = blas.dsyrk(1.0, Z.T, factor, G.T, overwrite_c=True).T  # the lower triangle
+        for sums, more in ((M, Z.T @ Y), (N, root @ root)):
+            sums *= factor
             sums += more
         for e, (h, lam) in enumerate(zip(sizes, SHRINKAGE, strict=False), first):
             A = G[:h, :h].copy()
-            A.flat[:: h + 1] += RIDGE
-            A.flat[h + 1 :: h + 1] += lam * N
+            diagonal = A.reshape(-1)[:: h + 1]
+            diagonal += RIDGE
+            diagonal[1:] += lam * N
             W, fault = lapack.dposv(A.T, M[:h], overwrite_a=True)[1:]
             if not fault:  # else weights so far apart that the sums are rounding; W stays
                 self.W[:h, e] = W

@@ -51,7 +51,8 @@ def as_samples(x, shape, standardized, missing):
         raise InputError(f"X has samples of shape {x.shape[1:]}, those before had {shape}")
     if x.dtype.kind == "f":
         largest = LARGEST if standardized else LARGEST_UNSCALED
-        largest = min(largest, float(np.finfo(x.dtype).max))
+        if x.dtype.itemsize < 8:
+            largest = min(largest, float(np.finfo(x.dtype).max))
         for start in range(0, len(x.data) if sparse else len(x), CHECKED_AT_ONCE):
             part = (x.data if sparse else x)[start : start + CHECKED_AT_ONCE]
             allowed = np.abs(part) <= largest
