@@ -71,6 +71,8 @@ def _words(about, *choices):
     return Parameter(str, about, choices)
 
 
+SHUFFLED = 1e6
+"""The blur that leaves nothing of the order of tasks."""
 CLOSED_FORM = ("ridge", "lda", "ncm")
 """Heads on fixed features, solved from sums; the others are of networks that are trained."""
 WITHOUT_NETWORK = {
@@ -103,9 +105,10 @@ PARAMETERS = {
     "tasks": _whole(1, "permuted: permutations (10)"),
     "blur": Parameter(
         float,
-        "split, permuted: tasks run into each other over this share of their length (0)",
+        "split, permuted: tasks run into each other over this share of their length (0); "
+        "1e6 shuffles all of them",
         low=0,
-        high=1,
+        high=SHUFFLED,
     ),
     # the network
     "head": _words(

@@ -2,7 +2,7 @@
 
 from minipw.experiments.tables import RULE_NAMES
 from minipw.network.diagnostics import unused_lines
-from minipw.parameters import CLOSED_FORM
+from minipw.parameters import CLOSED_FORM, SHUFFLED
 from minipw.training.closed_form_run import FIRST
 from minipw.training.metrics import mean_and_interval
 
@@ -18,7 +18,8 @@ def title(settings, dataset_name):
     rule = "" if settings.head in CLOSED_FORM else f", {RULE_NAMES[settings.rule]}"
     name = DATASET_NAMES.get(dataset_name, dataset_name)
     if settings.blur:
-        mode += f", blurred over {settings.blur:g} of a task"
+        blurred = f"blurred over {settings.blur:g} of a task"
+        mode += ", shuffled" if settings.blur == SHUFFLED else f", {blurred}"
     return f"{experiment} {name}, {mode}: {settings.backbone}, {settings.head} head{rule}"
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from minipw import InputError
 from minipw.paper.released import KEY, released_settings, table
-from minipw.parameters import CLOSED_FORM
+from minipw.parameters import CLOSED_FORM, SHUFFLED
 
 
 @dataclass(frozen=True)
@@ -166,8 +166,8 @@ def _cifar():
 def order_cells():
     """Yield the key of `STREAMS`, the key of `ORDERS` and the cell of each learner and order.
 
-    Shuffled samples come as one task; networks keep their settings for the sharp stream. A
-    stream of permutations has no shuffled order here.
+    Shuffled samples come as one task, but those of all permutations are tested by task.
+    Networks keep their settings for the sharp stream.
     """
     for stream, (experiment, dataset, pairwise, dense, small, large) in STREAMS.items():
         backbones = {"pairwise": pairwise, "fc": dense}
@@ -180,7 +180,7 @@ def order_cells():
         for head, rule, backbone in learners:
             for order, blur in ORDERS.items():
                 if blur is None and experiment == "permuted":
-                    continue
+                    blur = SHUFFLED
                 given = {"blur": float(blur)} if blur else {}
                 if blur is None and rule:
                     given, _ = released_settings("split", dataset, False, backbone, head, rule)

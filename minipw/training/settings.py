@@ -35,7 +35,7 @@ class Settings:
         Share of the training set that is tested on, instead of the test set.
     label : str or None
         Column of a .csv file that holds the classes.
-    blur : float in [0, 1]
+    blur : float in [0, 1e6]
         Share of a task's length over which it runs into the next, as in `streams.blur`.
     """
 

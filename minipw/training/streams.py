@@ -53,12 +53,13 @@ def blur(tasks, share, rng):
 
     Around every boundary the samples of its two tasks are mixed. The mixed part is as long
     as `share` of the shorter task, and in it the second task's part rises evenly from none
-    to all. Every sample occurs once, as it does with sharp boundaries.
+    to all. Every sample occurs once, as it does with sharp boundaries. A share above 1 mixes
+    more tasks than neighbours, a million shuffles the whole stream.
 
     Parameters
     ----------
     tasks : list of Task
-    share : float in [0, 1]
+    share : float in [0, 1e6]
     rng : numpy.random.Generator
 
     Returns

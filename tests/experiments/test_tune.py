@@ -155,7 +155,7 @@ def test_read_settings_returns_what_is_there(tmp_path):
         ({"epochs": True}, "epochs is True: use a whole number of at least 1"),
         ({"density": "x"}, "density is 'x': use a number between 0 and 1"),
         ({"learning_rate": "x"}, "learning_rate is 'x': use a number above 0"),
-        ({"blur": float("nan")}, "blur is nan: use a number from 0 to 1"),
+        ({"blur": float("nan")}, "blur is nan: use a number from 0 to 1e+06"),
         ({"backbone": 5}, "backbone is 5: use text"),
         ({"multi_head": "no"}, "multi_head is 'no': use true or false"),
         ({"importance_lambda": None}, "importance_lambda is None: use a number of at least 0"),

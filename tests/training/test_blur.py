@@ -27,7 +27,7 @@ def tasks_of(*sizes):
     ]
 
 
-@pytest.mark.parametrize("share", [0.01, 0.5, 1.0])
+@pytest.mark.parametrize("share", [0.01, 0.5, 1.0, 1e6])
 def test_every_sample_once_in_stretches_of_the_tasks_lengths(share):
     sizes = (300, 100, 200)
     blends = blur(tasks_of(*sizes), share, np.random.default_rng(0))
@@ -55,6 +55,12 @@ def test_the_next_task_rises_evenly_over_the_share(share):
         expected = (low + share / 40) / share + 0.5
         assert abs((owners[part] == 1).mean() - expected) < 0.12
     assert abs(owners[np.abs(place) < share / 2].mean() - 0.5) < 0.02
+
+
+def test_a_million_shuffles_the_stream():
+    blends = blur(tasks_of(6000, 3000), 1e6, np.random.default_rng(0))
+    for owners in np.split(np.concatenate([blend.owners for blend in blends]), 9):
+        assert abs(owners.mean() - 1 / 3) < 0.05  # 3.4 standard errors
 
 
 def test_a_long_task_does_not_jump_over_a_short_one():
@@ -119,9 +125,9 @@ def test_the_tasks_of_a_seed_are_those_without_blur(tiny_dataset):
         np.testing.assert_array_equal(one.permutation, other.permutation)
 
 
-@pytest.mark.parametrize("share", [-0.1, 1.01])
+@pytest.mark.parametrize("share", [-0.1, 1.01e6])
 def test_share_out_of_range(share):
-    with pytest.raises(InputError, match="from 0 to 1"):
+    with pytest.raises(InputError, match="from 0 to 1e"):
         Settings(**{**ONCE.__dict__, "blur": share})
 
 
