@@ -56,6 +56,11 @@ class _OnlineClassifier(base.MiniBatchClassifier):
         """Learn what waits: for a full batch, or to fix the features of the closed form."""
         self._learner.flush()
 
+    def predict_one(self, x):
+        """The most likely class, None before the first sample."""
+        logits = self._predict([x], "decision_function")
+        return self._learner.classes_[logits.argmax()] if logits.size else None
+
     def predict_proba_one(self, x):
         """The probability of each class seen so far: dict, empty before the first sample."""
         (probabilities,) = self._predict([x])
@@ -98,27 +103,33 @@ class _OnlineClassifier(base.MiniBatchClassifier):
         self._columns = columns
         learner.partial_fit(rows, list(labels))
 
-    def _predict(self, samples):
+    def _predict(self, samples, method="predict_proba"):
         if not any(self._learner.counts):
             return np.zeros((len(samples), 0))
-        width = self._learner.input_shape[0]
-        return self._learner.predict_proba(self._rows(samples, self._columns, width))
+        rows = self._rows(samples, self._columns, self._learner.input_shape[0])
+        return getattr(self._learner, method)(rows)
 
     def _rows(self, samples, columns, width):
         """The samples as float64 (N, width), sparse or not; NaN is a value that is not known."""
-        rows, places, values = [], [], []
-        for n, x in enumerate(samples):
-            for feature, value in x.items():
-                if feature in columns:
-                    rows.append(n)
-                    places.append(columns[feature])
-                    values.append(_number(feature, value))
+        known = [
+            {
+                columns[f]: v if type(v) is float else _number(f, v)
+                for f, v in x.items()
+                if f in columns
+            }
+            for x in samples
+        ]
         if self._sparse:
+            places = [(n, place) for n, x in enumerate(known) for place in x]
+            values = [value for x in known for value in x.values()]
             shape = len(samples), width
-            return csr_array((np.array(values, float), (rows, places)), shape)
+            return csr_array(
+                (np.array(values, float), np.array(places, int).reshape(-1, 2).T), shape
+            )
         absent = np.nan if self.absent == "mean" else 0.0
-        dense = np.full((len(samples), width), absent)
-        dense[rows, places] = values
+        dense = np.full((len(known), width), absent)
+        for row, x in zip(dense, known, strict=True):
+            row[list(x)] = list(x.values())
         return dense
 
 
