@@ -70,9 +70,9 @@ class Statistics:
 
     @property
     def G(self):
-        held, self._held = self._held, []
-        if held:
-            self._add(array_module(self.M).concatenate(held), 1)
+        if self._held:
+            held, self._held = array_module(self.M).concatenate(self._held), []
+            self._add(held, np.add)
         return self._G
 
     def __getstate__(self):
@@ -128,8 +128,7 @@ class Statistics:
         return self.counts, self.G, self.M
 
     def _update(self, z, labels, weights, sign):
-        xp = array_module(self.M)
-        features, classes = self.M.shape
+        xp, (features, classes) = array_module(self.M), self.M.shape
         if z.ndim != 2 or z.shape[1] != features or labels.shape != z.shape[:1]:
             shapes = f"features {z.shape} with labels {labels.shape}"
             raise InputError(f"{shapes}: use (samples, {features}) and (samples,)")
@@ -150,26 +149,23 @@ class Statistics:
         self.squares = max(0.0, self.squares + sign * float(weights @ weights))
         self.M[:, chosen] += sign * M
         z = z * xp.sqrt(weights).astype(z.dtype)[:, None]
-        if sign < 0 or len(z) >= HELD:
-            self._add(z, sign)
-        else:
-            self._held.append(z)
-            if sum(map(len, self._held)) >= HELD:
-                _ = self.G  # takes them in
+        if sign < 0:
+            self._add(z, np.subtract)
+            return
+        self._held.append(z)
+        if sum(map(len, self._held)) >= HELD:
+            _ = self.G  # takes them in
 
-    def _add(self, z, sign):
-        """G += sign z^T z, in stripes of its triangle."""
-        features = len(self._G)
-        slices = [slice(a, a + STRIPE) for a in range(0, features, STRIPE)][::-1]  # longest first
+    def _add(self, z, change):
+        """Change G[a:b, :b] by z[:, a:b]^T z[:, :b] in stripes: the triangle, and little more."""
+
+        def stripe(a):
+            target = self._G[a : a + STRIPE, : a + STRIPE]
+            change(target, rows[:, a : a + STRIPE].T @ rows[:, : a + STRIPE], out=target)
+
         for start in range(0, len(z), ROWS):
             rows = z[start : start + ROWS]
-            THREADS.map(lambda stripe, rows=rows: self._add_stripe(rows, stripe, sign), slices)
-
-    def _add_stripe(self, z, stripe, sign):
-        """G[a:b, :b] += z[:, a:b]^T z[:, :b]: the triangle, and little more."""
-        product = z[:, stripe].T @ z[:, : stripe.stop]
-        target = self._G[stripe, : stripe.stop]
-        array_module(z).add(target, product if sign > 0 else -product, out=target)
+            THREADS.map(stripe, range(0, len(self._G), STRIPE)[::-1])  # longest first
 
 
 class Solution:
@@ -210,8 +206,7 @@ class Solution:
         c = N * weight / (N + weight)
         a = linalg.blas.dsymv(1.0, self.inverse, v)
         k = c / (1 + c * (v @ a))
-        error = -counts / N
-        error[label] += 1
+        error = (np.arange(len(counts)) == label) - counts / N
         self.W += np.outer(k * a, error - self.W.T @ v)
         self.inverse = linalg.blas.dsyr(-k, a, a=self.inverse, overwrite_a=True)
         self.freedom += self.lam * k * (a @ a)
