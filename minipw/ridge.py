@@ -44,10 +44,8 @@ from scipy import linalg
 
 from minipw import InputError
 from minipw.backend.arrays import array_module, to_device, to_host
-from minipw.backend.linear_algebra import least_decade, solve_positive
-from minipw.backend.threads import THREADS
+from minipw.backend.linear_algebra import STRIPE, change_triangle, least_decade, solve_positive
 
-ROWS, STRIPE = 4096, 256  # samples to a float32 product; columns to a part of G (measured)
 HELD = 256  # samples that wait for each other before they enter G, which is large (measured)
 TAILS = 3.0  # nu; Gaussians are too sure, their log loss is up to three times as high (measured)
 CAUTION, FREE = 30, 0.02  # samples; the least share of n that must be left over
@@ -66,17 +64,16 @@ class Statistics:
 
     def __init__(self, counts, G, M, squares=0.0):
         self.counts, self._G, self.M, self.squares = counts, G, M, squares
-        self._held = []  # z sqrt(w) of samples that G does not have yet
+        self._held = []  # signs and z sqrt(w) of samples that G does not have yet
 
     @property
     def G(self):
-        if self._held:
-            held, self._held = array_module(self.M).concatenate(self._held), []
-            self._add(held, np.add)
-        return self._G
+        """The sums of products of all samples; a new array where some wait."""
+        return self.products() if self._held else self._G
 
-    def __getstate__(self):
-        return vars(self) | {"_G": self.G, "_held": []}
+    def products(self):
+        """G as a new array; what waits goes on waiting."""
+        return self._take_in(self._G.copy())
 
     @classmethod
     def empty(cls, features, classes, xp=np):
@@ -100,7 +97,7 @@ class Statistics:
         if self.M.shape != other.M.shape:
             sizes = " and ".join(f"{a.M.shape[0]} by {a.M.shape[1]}" for a in (self, other))
             raise InputError(f"features by classes are {sizes}: only equal ones merge")
-        for sums, more in zip(self.sums(), other.sums(), strict=True):
+        for sums, more in zip((self.counts, self._G, self.M), other.sums(), strict=True):
             sums += more
         self.squares += other.squares
 
@@ -108,8 +105,10 @@ class Statistics:
         """Let all that was learned count `factor` times as much, in (0, 1]."""
         if not isinstance(factor, (int, float, np.number)) or not 0 < factor <= 1:
             raise InputError(f"a decay of {factor!r}: use a factor above 0, at most 1")
-        for sums in self.sums():
+        for sums in (self.counts, self._G, self.M):
             sums *= factor
+        for _, z in self._held:
+            z *= factor**0.5
         self.squares *= factor**2
 
     def add_classes(self, count):
@@ -148,24 +147,18 @@ class Statistics:
         self.counts = xp.maximum(counts, 0)
         self.squares = max(0.0, self.squares + sign * float(weights @ weights))
         self.M[:, chosen] += sign * M
-        z = z * xp.sqrt(weights).astype(z.dtype)[:, None]
-        if sign < 0:
-            self._add(z, np.subtract)
-            return
-        self._held.append(z)
-        if sum(map(len, self._held)) >= HELD:
-            _ = self.G  # takes them in
+        if len(z):
+            self._held.append((sign, z * xp.sqrt(weights).astype(z.dtype)[:, None]))
+        if sum(len(z) for _, z in self._held) >= HELD:
+            self._take_in(self._G)
+            self._held = []
 
-    def _add(self, z, change):
-        """Change G[a:b, :b] by z[:, a:b]^T z[:, :b] in stripes: the triangle, and little more."""
-
-        def stripe(a):
-            target = self._G[a : a + STRIPE, : a + STRIPE]
-            change(target, rows[:, a : a + STRIPE].T @ rows[:, : a + STRIPE], out=target)
-
-        for start in range(0, len(z), ROWS):
-            rows = z[start : start + ROWS]
-            THREADS.map(stripe, range(0, len(self._G), STRIPE)[::-1])  # longest first
+    def _take_in(self, G):
+        """Add the samples that wait to sums of products, and return these."""
+        for sign, change in ((1, np.add), (-1, np.subtract)):
+            if held := [z for own, z in self._held if own == sign]:
+                change_triangle(G, array_module(G).concatenate(held), change)
+        return G
 
 
 class Solution:
@@ -259,7 +252,7 @@ def solve(statistics, lam=None):
 
     InputError where nothing was learned, the sums are not finite, or lam is too small.
     """
-    counts, M, G = to_host(statistics.counts), to_host(statistics.M), statistics.G.copy()
+    counts, M, G = to_host(statistics.counts), to_host(statistics.M), statistics.products()
     N, s, xp = counts.sum(), M.sum(1), array_module(G)
     if not N > 0:
         raise InputError("nothing was learned: add samples before the weights are asked for")

@@ -87,9 +87,17 @@ def test_samples_that_wait_for_others_are_in_the_sums_and_in_copies(copied):
     given[:] = np.nan  # the caller's array is free again
     assert statistics._held and len(z) < ridge.HELD
     assert_same(copied(statistics), learned(z, labels))
+    waiting = statistics._G.copy()
+    solve(statistics)  # somebody who reads changes nothing
+    np.testing.assert_array_equal(statistics._G, waiting)
+    statistics.subtract(z[:10], labels[:10])
+    statistics.decay(0.5)
+    assert_same(statistics, learned(z[10:], labels[10:], weights=np.full(len(z) - 10, 0.5)))
     statistics.add(np.tile(z, (5, 1)), np.tile(labels, 5))
+    statistics.add(z[:0], labels[:0])
     assert not statistics._held
-    assert_same(statistics, learned(np.tile(z, (6, 1)), np.tile(labels, 6)))
+    weights = np.repeat([0.0, 0.5, 1.0], [10, len(z) - 10, 5 * len(z)])
+    assert_same(statistics, learned(np.tile(z, (6, 1)), np.tile(labels, 6), weights=weights))
 
 
 def test_weights_are_repeats_and_decay_is_a_weight():
@@ -331,7 +339,7 @@ def test_bad_input_is_one_line_and_changes_nothing():
     with pytest.raises(InputError, match="nothing was learned"):
         solve(Statistics.empty(4, 2))
     huge = learned(np.full((2, 4), 1e30, np.float32) * [[1], [-1]], np.arange(2))
-    huge.G[:] = np.inf
+    huge._G[:] = np.inf
     with pytest.raises(InputError, match="scale the features down"):
         solve(huge)
     with pytest.raises(InputError, match="too small"):

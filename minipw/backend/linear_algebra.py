@@ -1,4 +1,4 @@
-"""Cholesky's factor and what is solved with it, on any array module; a search over decades."""
+"""Sums of products, Cholesky's factor and what is solved with it, on any array module; a search."""
 
 import numpy as np
 from scipy import linalg
@@ -6,7 +6,25 @@ from scipy import linalg
 from minipw.backend.arrays import array_module
 from minipw.backend.threads import THREADS
 
+ROWS, STRIPE = 4096, 256  # samples to a float32 product; columns to a part of sums (measured)
 LOWEST, START, HIGHEST, STEP = -6.0, -2.5, 1.0, 0.5  # decades
+
+
+def change_triangle(G, z, change):
+    """Add z^T z to the lower triangle of G, or subtract it; little more is written.
+
+    G : float64 ndarray of shape (H, H)
+    z : ndarray of shape (B, H), multiplied in its own precision
+    change : numpy.add or numpy.subtract
+    """
+
+    def stripe(a):
+        target = G[a : a + STRIPE, : a + STRIPE]
+        change(target, rows[:, a : a + STRIPE].T @ rows[:, : a + STRIPE], out=target)
+
+    for start in range(0, len(z), ROWS):
+        rows = z[start : start + ROWS]
+        THREADS.map(stripe, range(0, len(G), STRIPE)[::-1])  # longest first
 
 
 def solve_positive(A, right, probes):

@@ -66,13 +66,12 @@ class WinnerPairs:
     def forward(self, x, w, gradient=True):
         if gradient:
             return self._forward(x, self.weight, w)
-        winners = max(1, int((x != 0).sum(1).max()))
-        if len(x) * winners**2 < self.weight.size:  # too few to pay for the tables
-            return self._forward(x, self.weight, w)[0], None
-        tables = w.take(self.weight)  # one look-up less; without a weight they end in column C
+        winners, tables = max(1, int((x != 0).sum(1).max())), self.weight
+        if len(x) * winners**2 > tables.size:  # they pay for tables of w: one look-up less
+            tables, w = w.take(tables), None  # without a weight it ends in column C
         size = max(1, 2 * PRODUCTS // winners**2)
         parts = (x[start : start + size] for start in range(0, len(x), size))
-        return np.concatenate([self._forward(part, tables)[0] for part in parts]), None
+        return np.concatenate([self._forward(part, tables, w)[0] for part in parts]), None
 
     def _forward(self, x, tables, w=None):
         """Logits and cache; without w the tables hold its values themselves."""

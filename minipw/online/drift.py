@@ -157,7 +157,7 @@ class DriftingRidgeClassifier(Learner):
         facts |= {"input_shape": self.input_shape, "columns": self.columns}
         if self.features is not None:
             arrays |= self.features.state() | self.experts.state()
-            facts["waiting"] = self.experts.waiting
+            facts |= {"waiting": self.experts.waiting, "every": self.experts.every}
         return arrays, facts
 
     @classmethod
@@ -173,7 +173,7 @@ class DriftingRidgeClassifier(Learner):
         if "G" in arrays:
             learner.features, learner.experts = learner._new()
             learner.features.restore(arrays)
-            learner.experts.restore(arrays, facts["waiting"])
+            learner.experts.restore(arrays, facts["waiting"], facts.get("every"))
         return learner
 
 

@@ -199,9 +199,10 @@ class Experts:
         """Arrays for `restore`, a dict."""
         return {name: getattr(self, name) for name in self.ARRAYS}
 
-    def restore(self, arrays, waiting):
+    def restore(self, arrays, waiting, every):
         """Go back to what `state` returned, or InputError where the shapes are others."""
-        if any(arrays[name].shape != array.shape for name, array in self.state().items()):
+        shapes = [arrays[name].shape != array.shape for name, array in self.state().items()]
+        if any(shapes) or every != self.every:  # then some that wait may be in the sums
             raise InputError("the sums do not fit the settings, or are of an older minipw")
         vars(self).update((name, arrays[name]) for name in self.ARRAYS)
         self.waiting = waiting

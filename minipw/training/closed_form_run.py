@@ -110,8 +110,8 @@ class ClosedFormRun:
         z = self.tested.get((n, start))
         if z is None:
             z = self.map(self.tasks[n].inputs(self.dataset, self.dataset.x_test[rows]))
-        if self.keeps:
-            self.tested[n, start] = z
+            if self.keeps:
+                self.tested[n, start] = z
         return self.scores(z)
 
     def results(self):

@@ -53,8 +53,8 @@ def blur(tasks, share, rng):
 
     Around every boundary the samples of its two tasks are mixed. The mixed part is as long
     as `share` of the shorter task, and in it the second task's part rises evenly from none
-    to all. Every sample occurs once, as it does with sharp boundaries. A share above 1 mixes
-    more tasks than neighbours, a million shuffles the whole stream.
+    to all. Every sample occurs once, as it does with sharp boundaries. A share above 1 is
+    one of the mean task; it mixes more than neighbours, and a million shuffles the stream.
 
     Parameters
     ----------
@@ -81,7 +81,7 @@ def blur(tasks, share, rng):
     places = np.arange(rows.size)
     middle = np.repeat(ends - np.array(sizes) // 2, sizes)  # of a sample's task
     nearer_boundary = owners - (places < middle)
-    lengths = np.take(shorter, nearer_boundary, mode="clip")
+    lengths = np.take(shorter, nearer_boundary, mode="clip") if share <= 1 else np.mean(sizes)
     places = places + share * lengths * rng.uniform(-0.5, 0.5, rows.size)
     order = np.argsort(places, kind="stable")
     rows, owners = rows[order], owners[order]
