@@ -155,9 +155,10 @@ class Statistics:
 
     def _take_in(self, G):
         """Add the samples that wait to sums of products, and return these."""
-        for sign, change in ((1, np.add), (-1, np.subtract)):
+        xp = array_module(G)
+        for sign, change in ((1, xp.add), (-1, xp.subtract)):
             if held := [z for own, z in self._held if own == sign]:
-                change_triangle(G, array_module(G).concatenate(held), change)
+                change_triangle(G, xp.concatenate(held), change)
         return G
 
 

@@ -15,7 +15,7 @@ def change_triangle(G, z, change):
 
     G : float64 ndarray of shape (H, H)
     z : ndarray of shape (B, H), multiplied in its own precision
-    change : numpy.add or numpy.subtract
+    change : add or subtract of its module
     """
 
     def stripe(a):
