@@ -1,4 +1,4 @@
-"""Sums of products, Cholesky's factor and what is solved with it, on any array module; a search."""
+"""Sums of products, Cholesky's factor, what it solves, on any array module; a search of decades."""
 
 import numpy as np
 from scipy import linalg

@@ -207,7 +207,7 @@ class ContextRidgeClassifier(Learner):
         return x.reshape(len(x), len(self.orders[0]), -1).sum(-1)
 
     def _contexts(self, x):
-        """`context_of` a part; strangers wait for none, or where more have moved, have one."""
+        """`context_of` a part: where more strangers have moved than wait, none is left at -1."""
         waiting = self._kept.count > self._taken
         most = max(range(len(self.learners)), key=lambda k: sum(self.learners[k].counts))
         found = np.empty(len(x), int)

@@ -200,9 +200,9 @@ class Experts:
         return {name: getattr(self, name) for name in self.ARRAYS}
 
     def restore(self, arrays, waiting, every):
-        """Go back to what `state` returned, or InputError where the shapes are others."""
-        shapes = [arrays[name].shape != array.shape for name, array in self.state().items()]
-        if any(shapes) or every != self.every:  # then some that wait may be in the sums
+        """Go back to what `state` returned; InputError for other shapes or times of solving."""
+        others = [arrays[name].shape != array.shape for name, array in self.state().items()]
+        if any(others) or every != self.every:  # then some that wait may be in the sums
             raise InputError("the sums do not fit the settings, or are of an older minipw")
         vars(self).update((name, arrays[name]) for name in self.ARRAYS)
         self.waiting = waiting

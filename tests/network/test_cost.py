@@ -127,6 +127,9 @@ def test_a_test_holds_no_more_products_than_allowed(monkeypatch, rng):
     sizes.clear()
     learner.decision_function(x[:60])
     assert sizes == [1] * 60
+    sizes.clear()
+    learner.decision_function(x[:3])  # too few for tables of the weights
+    assert sizes == [1] * 3
 
 
 def test_a_test_of_listed_pairs_is_cut_too(monkeypatch):

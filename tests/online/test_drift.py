@@ -246,3 +246,13 @@ def test_bad_samples():
     with pytest.raises(InputError, match="StreamingRidgeClassifier"):
         learner.add_features(1)
     assert learner.input_shape == (WIDEST,) and learner.flush() is learner
+
+
+def test_a_file_whose_half_lives_were_solved_at_other_times_is_refused(tmp_path):
+    x, y = turning(1030)
+    learner = DriftingRidgeClassifier(**SMALL).partial_fit(x, y)
+    assert learner.experts.every == [25, 100]
+    learner.experts.every = [5, 50]
+    learner.save(tmp_path / "model.npz")
+    with pytest.raises(InputError, match="or are of an older minipw"):
+        load(tmp_path / "model.npz")
