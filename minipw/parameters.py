@@ -84,8 +84,12 @@ WITHOUT_NETWORK = {
     "epochs": 1,
     "pair_weights": None,
 }
-"""Settings of a head of `CLOSED_FORM` that do nothing, as do `VARIANTS`."""
-VARIANTS = ("pairs", "kwta_threshold", "smas_norm", "class_mask", "gelu")
+"""What a head of `CLOSED_FORM` has for settings of networks, where they do nothing."""
+OF_NETWORKS = (
+    *WITHOUT_NETWORK,
+    *("pairs", "kwta_threshold", "smas_norm", "class_mask", "gelu", "evaluate_every"),
+)
+"""Settings of networks alone; records of a head of `CLOSED_FORM` leave them out."""
 
 PARAMETERS = {
     # what is learned

@@ -5,7 +5,7 @@ import sys
 
 from minipw import InputError, __version__
 from minipw.paper.released import PROTOCOLS
-from minipw.parameters import CLOSED_FORM, PARAMETERS, VARIANTS, WITHOUT_NETWORK
+from minipw.parameters import CLOSED_FORM, OF_NETWORKS, PARAMETERS
 
 DESCRIPTION = """\
 Continual learning with the pairwise layer. A classifier sees a stream once, task
@@ -273,8 +273,8 @@ def check_learner(given, head, rule):
         Names of the parameters that are given.
     """
     if head in CLOSED_FORM:
-        unused = (*WITHOUT_NETWORK, *VARIANTS)
-        refuse_unused((name, False, "--head pairwise or fc") for name in unused if name in given)
+        unused = (name for name in OF_NETWORKS if name in given)
+        refuse_unused((name, False, "--head pairwise or fc") for name in unused)
         return
     needs = {
         "pair_weights": (head == "pairwise", "--head pairwise"),

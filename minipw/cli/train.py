@@ -17,7 +17,7 @@ from minipw.datasets import user_files
 from minipw.experiments import figures
 from minipw.experiments.store import Store, run_key
 from minipw.paper.released import PROTOCOLS, printed_accuracy, released_settings
-from minipw.parameters import CLOSED_FORM, VARIANTS, WITHOUT_NETWORK
+from minipw.parameters import CLOSED_FORM, OF_NETWORKS
 from minipw.progress import progress_bar
 from minipw.training.checkpoint import Checkpointer, Stopped, StopRequest, path_for
 from minipw.training.run import begin
@@ -128,7 +128,7 @@ def settings_of_file(args, flags):
     if other or both.get("head") == "fc":
         values.pop("pair_weights", None)  # they are another network's
     if both.get("head") in CLOSED_FORM:
-        values = {k: v for k, v in values.items() if k not in (*WITHOUT_NETWORK, *VARIANTS)}
+        values = {k: v for k, v in values.items() if k not in OF_NETWORKS}
     if len({one.get("head") in CLOSED_FORM for one in (values, both)}) == 2:
         values.pop("backbone", None)
     if not user_files.is_table(both.get("dataset", "")):

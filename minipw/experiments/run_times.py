@@ -9,7 +9,7 @@ from minipw.network.cost import step_operations
 from minipw.network.feature_map import feature_count
 from minipw.network.head_implementation import expected_implementation
 from minipw.paper.cells import OUTLINES, Outline
-from minipw.parameters import CLOSED_FORM
+from minipw.parameters import CLOSED_FORM, WITHOUT_NETWORK
 from minipw.training.settings import Settings
 
 
@@ -36,7 +36,7 @@ class RunTimes:
         drew a learning curve, whose tests take longer than training.
         """
         try:
-            settings = Settings(**record["settings"])
+            settings = Settings(**{**WITHOUT_NETWORK, **record["settings"]})
             data = self.datasets.get(settings.dataset) or OUTLINES.get(settings.dataset)
             same = data and record.get("digest", "") == getattr(data, "digest", "")
             if same and not settings.evaluate_every:

@@ -8,7 +8,7 @@ import scipy
 
 from minipw import __version__
 from minipw.backend.cuda import device_facts, device_versions
-from minipw.parameters import PARAMETERS, Parameter
+from minipw.parameters import CLOSED_FORM, OF_NETWORKS, PARAMETERS, Parameter
 from minipw.training import metrics
 from minipw.training.settings import DEFAULTS, Settings
 
@@ -83,6 +83,8 @@ def _faults(value, form, place):
         yield f"{place} is {value!r:.40}"
     elif kind is dict:
         optional = DEFAULTS if place == "settings" else OPTIONAL
+        if place == "settings" and value.get("head") in CLOSED_FORM:
+            optional = {*DEFAULTS, *OF_NETWORKS}
         if missing := [name for name in form if name not in {*value, *optional}]:
             yield f"{place} has no {missing[0]}"
         if place == "settings" and (unknown := value.keys() - form.keys()):
@@ -106,11 +108,12 @@ def result(run, seconds, runs_together=None):
     runs_together : int or None
         R, for runs trained together.
     """
-    a = np.array(run.matrix)
+    a, settings = np.array(run.matrix), asdict(run.settings)
+    unused = OF_NETWORKS if run.settings.head in CLOSED_FORM else ()
     return {
         "format": RECORD_FORMAT,
         "results": RESULTS,
-        "settings": asdict(run.settings),
+        "settings": {name: value for name, value in settings.items() if name not in unused},
         "seed": run.seed,
         "dataset": run.dataset.name,
         "digest": run.dataset.digest,

@@ -7,7 +7,7 @@ from pathlib import Path
 from minipw import InputError, parameters
 from minipw.network.architecture import Architecture
 from minipw.paper.released import PROTOCOLS, released_settings
-from minipw.parameters import CLOSED_FORM, VARIANTS, WITHOUT_NETWORK
+from minipw.parameters import CLOSED_FORM, OF_NETWORKS, WITHOUT_NETWORK
 from minipw.rules import Rule
 
 
@@ -102,9 +102,10 @@ def decisive(settings):
     Parameters
     ----------
     settings : dict
-        Of `Settings`. One that is lacking, as in older records, has its default value.
+        Of `Settings`. One that is lacking, as in older records, has its default value; those of
+        networks are lacking where there is none.
     """
-    settings = parameters.check(**{**DEFAULTS, **settings})
+    settings = parameters.check(**{**WITHOUT_NETWORK, **DEFAULTS, **settings})
     split, permuted = (settings["experiment"] == name for name in ("split", "permuted"))
     pairwise, rule = settings["head"] == "pairwise", settings["rule"]
     used = {
@@ -120,7 +121,7 @@ def decisive(settings):
         "smas_norm": rule == "s-mas",
     }
     if settings["head"] in CLOSED_FORM:
-        used |= dict.fromkeys((*WITHOUT_NETWORK, *VARIANTS, "evaluate_every"), False)
+        used |= dict.fromkeys(OF_NETWORKS, False)
     return {name: v if used.get(name, True) else None for name, v in settings.items()}
 
 

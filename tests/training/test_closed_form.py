@@ -10,7 +10,7 @@ from minipw import InputError
 from minipw.experiments.store import cell_key, run_key
 from minipw.network.feature_map import feature_map
 from minipw.paper.cells import OUTLINES
-from minipw.parameters import CLOSED_FORM
+from minipw.parameters import CLOSED_FORM, OF_NETWORKS
 from minipw.training import closed_form_run
 from minipw.training.checkpoint import Checkpointer, Stopped
 from minipw.training.closed_form import HEADS, SHRINKAGE
@@ -119,7 +119,10 @@ def test_features_that_do_not_fit_are_made_again(data, monkeypatch):
 def test_record(data, head):
     settings = settings_for(data, head=head)
     record = train(settings, 3, data)
-    assert fault(record) is None and record["settings"] == asdict(settings)
+    assert fault(record) is None and not record["settings"].keys() & set(OF_NETWORKS)
+    older = {**record, "settings": asdict(settings)}  # older ones hold a rule that did nothing
+    assert older["settings"].items() > record["settings"].items() and fault(older) is None
+    assert cell_key(older) == cell_key(record) == run_key(asdict(settings), None, data.identity)
     assert (record["parameters"], record["online_accuracy"], record["curve"]) == (150, None, [])
     assert ("lambda" in record, "freedom" in record) == (head == "ridge",) * 2
     assert train(settings, 3, data)["accuracy_matrix"] == record["accuracy_matrix"]
