@@ -45,6 +45,7 @@ from scipy import linalg
 from minipw import InputError
 from minipw.backend.arrays import array_module, to_device, to_host
 from minipw.backend.linear_algebra import STRIPE, change_triangle, least_decade, solve_positive
+from minipw.backend.threads import one_blas_thread
 
 HELD = 256  # samples that wait for each other before they enter G, which is large (measured)
 TAILS = 3.0  # nu; Gaussians are too sure, their log loss is up to three times as high (measured)
@@ -126,6 +127,7 @@ class Statistics:
         """counts, G and M."""
         return self.counts, self.G, self.M
 
+    @one_blas_thread()
     def _update(self, z, labels, weights, sign):
         xp, (features, classes) = array_module(self.M), self.M.shape
         if z.ndim != 2 or z.shape[1] != features or labels.shape != z.shape[:1]:
@@ -189,6 +191,7 @@ class Solution:
         M -= np.outer(self.mean, counts)
         self.spread, self.means, self.prior = self._fitted(M, counts)
 
+    @one_blas_thread()
     def update(self, statistics, z, label, weight=1.0):
         """Follow `statistics`, which do not have this sample (H,) yet; then `refresh`."""
         if self.inverse is None:
@@ -285,10 +288,11 @@ def solve(statistics, lam=None):
         residual = spread - float((W * M).sum() + lam * (W * W).sum())
         return residual / left**2 if left >= FREE * count else np.inf, W, freedom, factor
 
-    if lam is None:
-        kind = "float64" if len(s) <= EXACT else "float32"  # half the time, the same decade
-        lam = unit * 10 ** least_decade(lambda decade: attempt(unit * 10**decade, kind)[0])
-    _, W, freedom, factor = attempt(lam)
+    with one_blas_thread(G.size):
+        if lam is None:
+            kind = "float64" if len(s) <= EXACT else "float32"  # half the time, the same decade
+            lam = unit * 10 ** least_decade(lambda decade: attempt(unit * 10**decade, kind)[0])
+        _, W, freedom, factor = attempt(lam)
     if W is None:
         raise InputError(f"lam {lam:g} is too small, or samples were taken out that never came")
     return Solution(statistics, W, lam, freedom, to_host(factor))

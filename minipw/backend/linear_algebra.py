@@ -64,11 +64,11 @@ def solve_positive(A, right, probes):
 def least_decade(score):
     """Where a function of a decade is least: down hill by half decades, then a parabola.
 
-    Where all scores are infinite, the highest decade. Threads share the attempts.
+    Where all scores are infinite, the highest decade.
     """
     tried, new = {}, [START - STEP, START, START + STEP]
     while new:
-        tried.update(zip(new, THREADS.map(score, new), strict=True))
+        tried |= {decade: score(decade) for decade in new}
         best = min(tried, key=lambda decade: (tried[decade], -decade))
         beside = (best - STEP, best + STEP)
         new = [d for d in beside if LOWEST <= d <= HIGHEST and d not in tried]

@@ -28,6 +28,7 @@ import numpy as np
 from scipy.linalg import blas, lapack
 
 from minipw import InputError
+from minipw.backend.threads import one_blas_thread
 from minipw.online.features import LIMIT
 from minipw.online.standardize import Standardizer
 
@@ -160,6 +161,7 @@ class Experts:
                 self._solve(k, slice(self.waiting - new, self.waiting))
         self.waiting = 0
 
+    @one_blas_thread()
     def _solve(self, k, rows):
         """Add rows of Z to the sums of a half-life, and solve for its weights."""
         first, factor = sum(self.blocks[:k]), self.factors[k]

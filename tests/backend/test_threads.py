@@ -6,11 +6,14 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
+from minipw import ridge
+from minipw.backend import threads
 from minipw.backend.arrays import BLOCK
 from minipw.backend.sparse_gradient import Columns, add_gradients, to_dense
-from minipw.backend.threads import THREADS
+from minipw.backend.threads import THREADS, available_threads, one_blas_thread, share_large
 from minipw.network.architecture import Architecture
 from minipw.network.network import Network
+from minipw.online import DriftingRidgeClassifier, StreamingRidgeClassifier, experts
 from minipw.rules import Rule, update
 
 # Float64 sums of at most a hundred terms of order 1, in another order.
@@ -113,3 +116,61 @@ def test_uses_within_each_other_are_undone():
             assert THREADS.map(lambda n: n * n, list(range(7))) == [n * n for n in range(7)]
         assert THREADS.count == 2
     assert (THREADS.count, THREADS.pool) == (1, None)
+
+
+@pytest.fixture
+def two_blas_threads():
+    """Every BLAS has two threads; the function that returns how many each has."""
+    if not (libraries := threads._blas_libraries()):
+        pytest.skip("no BLAS here whose threads can be counted")
+    before = [library.get_num_threads() for library in libraries]
+    for library in libraries:
+        library.set_num_threads(2)
+    yield lambda: {library.get_num_threads() for library in libraries}
+    for library, count in zip(libraries, before, strict=True):
+        library.set_num_threads(count)
+
+
+def test_small_products_have_one_blas_thread(two_blas_threads):
+    with one_blas_thread(), one_blas_thread(threads.LARGE):
+        assert two_blas_threads() == {1}
+    with one_blas_thread(threads.LARGE):
+        assert two_blas_threads() == {2}
+    with pytest.raises(ZeroDivisionError), one_blas_thread():
+        raise ZeroDivisionError
+    with share_large(threads.LARGE - 1):
+        assert (two_blas_threads(), THREADS.count) == ({2}, 1)
+    with share_large(threads.LARGE):  # the pool shares the work
+        assert (two_blas_threads(), THREADS.count) == ({1}, available_threads())
+    assert two_blas_threads() == {2}
+
+
+@pytest.mark.parametrize("kind", [StreamingRidgeClassifier, DriftingRidgeClassifier])
+def test_closed_form_learns_and_solves_with_one_blas_thread(
+    kind, rng, two_blas_threads, monkeypatch
+):
+    seen = set()
+
+    def watch(module, name):
+        function = getattr(module, name)
+
+        def watched(*args, **kwargs):
+            seen.add((name, *two_blas_threads()))
+            return function(*args, **kwargs)
+
+        monkeypatch.setattr(module, name, watched)
+
+    watch(ridge, "change_triangle")
+    watch(ridge, "solve_positive")
+    watch(ridge.linalg.blas, "dsymv")
+    watch(experts.lapack, "dposv")
+    learner = kind(size=20)
+    x, y = rng.standard_normal((1300, 3)), rng.integers(2, size=1300)
+    learner.partial_fit(x[:1290], y[:1290])
+    for n in range(1290, 1300):
+        learner.predict(x[n : n + 1])
+        learner.partial_fit(x[n : n + 1], y[n : n + 1])
+    drifting = {("dposv", 1)}
+    streaming = {("change_triangle", 1), ("solve_positive", 1), ("dsymv", 1)}
+    assert seen == (drifting if kind is DriftingRidgeClassifier else streaming)
+    assert two_blas_threads() == {2}
