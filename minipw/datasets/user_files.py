@@ -36,6 +36,7 @@ UNNAMED = re.compile(r"(Unnamed: [0-9.]+)?")
 NOTHING = ("", "na", "n/a", "#n/a", "<na>", "nan", "-nan", "null", "none", "?")
 WORDS = {"true": 1.0, "false": 0.0, **dict.fromkeys(NOTHING, math.nan)}
 """What the words in a cell stand for, in small letters."""
+QUOTES = "close or remove the quotes"
 MISSING_CELL = "fill it in, or use `stream --missing`"
 
 
@@ -223,7 +224,8 @@ def read_csv(path, label, missing=False):
         }
         # The delimiter that gives a column `label`; of several, the one with most columns.
         delimiter = max(headers, key=lambda d: (label in headers[d], len(headers[d])))
-        lines = csv.reader(itertools.chain([first], text_lines), delimiter=delimiter)
+        text_lines = itertools.chain([first], text_lines)
+        lines = csv.reader(text_lines, delimiter=delimiter, strict=True)  # else quotes may swallow
         header = [name.strip() for name in next(lines)]
         names = f"the columns are {', '.join(header[:8])}{', ...' * (len(header) > 8)}"
         require(label in header, path, f"has no column {label!r}", names)
@@ -235,10 +237,10 @@ def read_csv(path, label, missing=False):
             warn(path, fault, "remove it, or name it to learn from it")
         require(kept, path, "has no column beside the label", "add features")
         features = tuple(header[n] for n in kept)
-        for line in lines:
+        for number, line in numbered(lines, path):
             if not any(map(str.strip, line)):
                 continue
-            where = f"{path}, line {lines.line_num}"
+            where = f"{path}, line {number}"
             fault = f"has {len(line)} values, not {len(header)}"
             require(len(line) == len(header), where, fault, "correct the line")
             classes.append(" ".join(line[column].split()))
@@ -261,6 +263,17 @@ def bounded_lines(path, text):
     while line := text.readline(LINE):
         require(len(line) < LINE, path, f"has a line of over {LINE:,} letters", "correct the file")
         yield line
+
+
+def numbered(lines, path):
+    """Yield the lines of a csv reader behind the header, each with the number it begins at."""
+    begins = lines.line_num + 1
+    try:
+        for line in lines:
+            yield begins, line
+            begins = lines.line_num + 1
+    except csv.Error as error:
+        require(False, f"{path}, line {begins}", f"cannot be read ({error})", QUOTES)
 
 
 def check_numbers(where, line, names, missing):

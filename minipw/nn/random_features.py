@@ -75,6 +75,7 @@ def unit_scale(z, weights=None):
     share = share / share.sum()
     mean = share @ z
     deviation = xp.sqrt(share @ (z - mean) ** 2)
+    deviation = xp.where(deviation > 1e-9 * abs(mean), deviation, 0)  # else it is rounding
     least = 0.1 * deviation.mean()
     scale = 1 / xp.maximum(deviation, least if least > 0 else 1)
     return mean.astype("float32"), scale.astype("float32")

@@ -155,15 +155,16 @@ class OnlineClassifier(Learner):
 
         In earlier samples they count as missing, or as 0 without `missing`.
         """
-        columns, count = self._more_columns(features)
-        x, labels, weights = self._waiting
-        unknown = np.full((len(x), count), np.nan if self.settings["missing"] else 0.0)
-        if self.network is not None:
-            state.grow(self, growth.add_inputs, count, self.settings["seed"])
-        self._waiting = np.concatenate([x, unknown], axis=1), labels, weights
-        self._widen(columns)
-        self.features = len(columns)
-        self.standardizer.add_features(count)
+        with self._learning, self._lock:
+            columns, count = self._more_columns(features)
+            x, labels, weights = self._waiting
+            unknown = np.full((len(x), count), np.nan if self.settings["missing"] else 0.0)
+            if self.network is not None:
+                state.grow(self, growth.add_inputs, count, self.settings["seed"])
+            self._waiting = np.concatenate([x, unknown], axis=1), labels, weights
+            self._widen(columns)
+            self.features = len(columns)
+            self.standardizer.add_features(count)
 
     def _begin(self, shape, centred=True):
         """Fix the shape of a sample, or raise InputError where no network can have it."""

@@ -104,6 +104,8 @@ class DriftingRidgeClassifier(Learner):
                     self.add_classes([label])
                 one = x[n : n + 1]
                 if self.features is not None:
+                    if self.features.standardizer.settle(one) is not None:
+                        self._last = b"", None
                     (z,) = self._features(one)
                     self.experts.learn(z, self._index[label], weights[n])
                 begins = sum(self.counts) < MADE[-1]

@@ -100,8 +100,7 @@ class TabularFeatures:
     def restore(self, arrays):
         """Go back to what `state` returned."""
         vars(self).update((name, arrays[name]) for name in self.ARRAYS)
-        self.standardizer.restore(arrays["scales"])
-        self.standardizer.freeze()
+        self.standardizer.restore_frozen(arrays["scales"])
 
 
 class Experts:

@@ -88,10 +88,18 @@ class Features:
             self.map = self.map.widened(inputs, rng)
         self.image = (self.image[0] + inputs,)
 
-    def __call__(self, x, learning=False):
+    def settle(self, x):
+        """Scale inputs that were constant; what `Standardizer.settle` returns is for a call."""
+        return self.standardizer.settle(self._flat(x))
+
+    def close(self):
+        """Let nothing change from here on, so that others can have the same features."""
+        self.standardizer.close()
+
+    def __call__(self, x, learning=False, early=None):
         exact = learning and self.count <= EXACT and not self.words.startswith(("pat", "scal"))
         with share_large(len(x) * self.count):
-            return self.map(self._inputs(x, np.float64 if exact else np.float32))
+            return self.map(self._inputs(x, np.float64 if exact else np.float32, early))
 
     def state(self):
         """Arrays and facts: what `restore` needs."""
@@ -107,8 +115,7 @@ class Features:
         self.words = facts["words"]
         if facts["fixed"]:
             own = {n.removeprefix("map/"): a for n, a in arrays.items() if n.startswith("map/")}
-            self.standardizer.restore(own.pop("standardizer"))
-            self.standardizer.freeze()
+            self.standardizer.restore_frozen(own.pop("standardizer"))
             self.map = maps.map_from_state(self.words, own, facts["map"], self.xp)
 
     def same(self, other):
@@ -120,7 +127,9 @@ class Features:
     def _flat(self, x):
         return x.reshape(-1, self.image[-1])
 
-    def _inputs(self, x, kind=np.float32):
+    def _inputs(self, x, kind=np.float32, early=None):
         """Samples as the map sees them: standardized, on the device."""
         flat = self.standardizer.transform(self._flat(x)).astype(kind)
+        if early is not None:
+            flat[early] = 0
         return to_device(self.xp, flat.reshape(len(x), *self.image))

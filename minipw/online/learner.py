@@ -112,7 +112,8 @@ class Learner:
                 kept = factors != 0
                 dense, factors = dense[kept], factors[kept]
                 chosen = [label for label, keep in zip(chosen, kept, strict=True) if keep]
-            yield dense, chosen, factors
+            if chosen:
+                yield dense, chosen, factors
 
     def _rows(self):
         """Samples that are converted at a time."""
@@ -131,6 +132,8 @@ class Learner:
         found, rows = [empty], self._rows()
         for start in range(0, x.shape[0], rows):
             with self._lock:
+                if x.shape[1:] != self.input_shape:  # another thread has added features
+                    self._checked(x)
                 found.append(function(validation.dense(x[start : start + rows])))
         return np.concatenate(found)
 

@@ -17,6 +17,7 @@ def take_features(learner, like):
         )
     if (learner.settings["features"], learner.settings["size"]) != ("auto", None):
         raise InputError("features and size are those of `like`: leave them out")
+    like.features.close()
     learner.settings = like.settings | {"device": learner.settings["device"]}
     learner._begin(like.input_shape)
     learner.columns = like.columns

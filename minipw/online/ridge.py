@@ -233,17 +233,16 @@ class StreamingRidgeClassifier(Learner):
         counts = to_host(predictor.statistics.counts)  # the log priors go
         return scores - np.log(np.where(counts > 0, counts, 1) / counts.sum())
 
-    def _of_device(self, x, labels, weights):
+    def _of_device(self, x, labels, weights, early=None):
         """Features (N, H), numbers of the classes and weights, on the device."""
         numbers = np.array([self._index[label] for label in labels])
-        return self.features(x, learning=True), *(
-            to_device(self._xp, a) for a in (numbers, weights)
-        )
+        return self.features(x, True, early), *(to_device(self._xp, a) for a in (numbers, weights))
 
     def _learn(self, x, labels, weights):
         """Add samples to the sums; few of them, where somebody predicts, to the weights, too."""
         solved, self._solved = self._solved, None  # also where learning fails
-        z, numbers, factors = self._of_device(x, labels, weights)
+        early = self.features.settle(x)
+        z, numbers, factors = self._of_device(x, labels, weights, early)
         few = solved is not None and len(z) * FOLLOWED <= z.shape[1]
         if few and self._asked and self.statistics.samples() < GROWTH * self._found_at:
             for n, row in enumerate(to_host(z).astype(np.float64)):

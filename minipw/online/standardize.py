@@ -8,8 +8,13 @@ FAR = 5.0
 """Deviations from the mean beyond which a value is cut before it enters the sums."""
 NARROWING = 0.98
 """Per sample without a value that far, what is left of the room that such values made."""
+NORMAL = 1.4826
+"""Deviations of a normal distribution in its median distance from the mean."""
 SMALLEST = 1e-200
 """The least unit that values are divided by: of smaller ones a square would be 0."""
+DIFFERING, ALIKE = 10, 20.0
+"""Values that differ from those before which give a constant feature its scale, unless the first
+of them is that of the other features, within this factor."""
 ROUNDING = 4 * np.finfo(np.float64).eps
 """A standard deviation below this share of a value is rounding, not variation."""
 
@@ -55,7 +60,7 @@ class Standardizer:
         self.limit, self.missing, self.centred, self.cut = limit, missing, centred, 0
         self.count, self.mean, self.squares, self.origin = np.zeros((4, features))
         self.unit, self.room = np.ones((2, features))
-        self.first = np.zeros((0, features))
+        self.first, self.open, self.closed = np.zeros((0, features)), None, False
         self._scale()
 
     def _scale(self):
@@ -90,7 +95,7 @@ class Standardizer:
         typical = _lower_median(away, known * (away > 0))
         self.unit = np.where(typical > 0, np.maximum(typical, SMALLEST), 1.0)
         d /= self.unit
-        bound = FAR * 1.4826  # of a normal one the median is 1 / 1.4826 deviations
+        bound = FAR * NORMAL
         self.cut = int((np.abs(d) > bound).sum())
         d = np.clip(d, -bound, bound)
         self.count = known.sum(0)
@@ -134,15 +139,67 @@ class Standardizer:
         return np.minimum(np.maximum(z, -self.limit, out=z), self.limit, out=z)
 
     def freeze(self):
-        """Give constant features the pooled deviation of the others: they may vary later."""
-        varies = np.isfinite(self.deviation)
-        pooled = np.sqrt(np.mean((self.deviation * self.unit)[varies] ** 2)) if varies.any() else 1
-        self.deviation = np.where(varies, self.deviation, pooled / self.unit)
+        """Keep all scales. Constant features have the others' until `settle` finds their own."""
+        self._scale()
+        self.open = np.isinf(self.deviation) & (not self.closed)
+        if len(self.first) != (rows := DIFFERING * self.open.any()):
+            self.first = np.full((rows, len(self.open)), np.nan)
+        varies = np.isfinite(self.deviation) & (self.count != 1)  # 1: of those that had to wait
+        deviations = self.deviation[varies] * self.unit[varies]
+        self.pooled = np.sqrt(np.mean(deviations**2)) if varies.any() else float(self.closed)
+        shares = np.isinf(self.deviation) & np.isnan(self.first).all(0) & (self.pooled > 0)
+        self.deviation[shares] = self.pooled / self.unit[shares]
         self.scale = 1 / self.deviation
 
-    def forget(self):
-        """Let the samples so far count half."""
-        self.count, self.squares = self.count / 2, self.squares / 2
+    def close(self):
+        """Let no scale change any more: constant features share the others'."""
+        self.closed, self.first = True, self.first[:0]
+        self.freeze()
+
+    def settle(self, x):
+        """Find the scales of frozen features that were constant, from values that differ.
+
+        Where the first of these is in another unit than the other features, the first
+        `DIFFERING` count as the constant, and so does all that is known; then they give the
+        scale.
+
+        Parameters
+        ----------
+        x : float64 ndarray of shape (n, D), samples that are learned
+
+        Returns
+        -------
+        bool ndarray of shape (n, D), or None
+            What is to be 0 in `transform(x)`; None where no scale has changed.
+        """
+        if not self.open.any():
+            return None
+        waits = np.flatnonzero(self.open)
+        constant, x = (self.origin + self.mean * self.unit)[waits], x[:, waits]
+        away = np.where(np.isnan(x), 0, np.abs(x - constant))
+        differs = away > ROUNDING * np.abs(constant)
+        if not differs.any():
+            return None
+        count = (~np.isnan(self.first[:, waits])).sum(0)
+        begins = away[differs.argmax(0), np.arange(len(waits))]
+        alike = (begins * ALIKE >= self.pooled) & (begins <= self.pooled * ALIKE)
+        alike &= (count == 0) & (begins > 0)
+        place = differs.cumsum(0) + count - 1
+        rows, columns = np.nonzero(differs & (place < DIFFERING))
+        self.first[place[rows, columns], waits[columns]] = away[rows, columns]
+        early = np.zeros((len(x), len(self.open)), bool)
+        early[:, waits] = (place < DIFFERING) & ~alike & (place[-1] >= 0)
+        for n in np.flatnonzero(alike | (place[-1] >= DIFFERING - 1)):
+            k, typical = waits[n], NORMAL * np.sort(self.first[:, waits[n]])[(DIFFERING - 1) // 2]
+            self.origin[k], self.mean[k], self.squares[k], self.count[k] = constant[n], 0, 1, 1
+            self.unit[k] = self.pooled if alike[n] else max(typical, SMALLEST)
+            self.first[:, k] = np.nan
+        self.freeze()
+        return early
+
+    def forget(self, factor):
+        """Let the samples so far count `factor` times as much."""
+        self.count, self.squares = self.count * factor, self.squares * factor
 
     def add_features(self, count):
         """Append features that no sample had."""
@@ -150,7 +207,8 @@ class Standardizer:
             setattr(self, name, np.append(getattr(self, name), np.zeros(count)))
         for name in ("unit", "room"):
             setattr(self, name, np.append(getattr(self, name), np.ones(count)))
-        unknown = np.full((len(self.first), count), np.nan if self.missing else 0.0)
+        value = 0.0 if self.open is None and not self.missing else np.nan
+        unknown = np.full((len(self.first), count), value)
         self.first = np.concatenate([self.first, unknown], axis=1)
         self._scale()
 
@@ -158,6 +216,12 @@ class Standardizer:
         """What `restore` needs: float64 ndarray of shape (6 + n, D), n first samples."""
         sums = (self.count, self.mean, self.squares, self.origin, self.unit, self.room)
         return np.concatenate([np.stack(sums), self.first])
+
+    def restore_frozen(self, state):
+        """Go back to a state after `freeze`; older ones are closed, as later ones may be."""
+        self.restore(state)
+        self.closed = not len(self.first)
+        self.freeze()
 
     def restore(self, state):
         """Go back to what `state` returned."""

@@ -97,11 +97,11 @@ def forget(learner, samples):
     if half_life is None:
         return
     learner.age += samples
-    while learner.age >= half_life:
-        learner.age -= half_life
-        learner.standardizer.forget()
+    times, learner.age = divmod(learner.age, half_life)
+    if times:
+        learner.standardizer.forget(0.5**times)
         for omega in learner.importance.values():
-            omega *= 0.5
+            omega *= 0.5**times
 
 
 def network_inputs(learner, x):

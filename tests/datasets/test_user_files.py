@@ -248,3 +248,12 @@ def test_pair_weights_of_a_settings_file(command, tiny_npz, tmp_path, value):
     status, _, err = command(*flags, "--settings", path)
     says = "a pairwise head needs" if value is None else "use a whole number of at least 1"
     assert status == 2 and f"pair_weights is {value}: {says}" in err
+
+
+@pytest.mark.parametrize("line", ['"1.0,2.0,b', '1.0,2.0,"b'])
+@pytest.mark.parametrize("lines", [10, 60_000])
+def test_an_open_quote_is_named_by_its_line(line, lines, tmp_path):
+    path = tmp_path / "open.csv"
+    path.write_text("\n".join(["p,q,kind", *["1.0,2.0,a"] * 3, line, *["1.5,2.5,b"] * lines]))
+    with pytest.raises(InputError, match=r"open\.csv, line 5: .*; close or remove the quotes"):
+        user_files.read_csv(path, "kind")

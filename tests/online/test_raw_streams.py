@@ -11,7 +11,14 @@ import pytest
 from scipy import sparse
 
 from minipw import InputError
-from minipw.online import OnlineClassifier, step
+from minipw.online import (
+    ContextRidgeClassifier,
+    DriftingRidgeClassifier,
+    OnlineClassifier,
+    StreamingRidgeClassifier,
+    load,
+    step,
+)
 
 OLD_MODEL = Path(__file__).parents[1] / "golden" / "model-of-version-1.npz"
 
@@ -313,3 +320,49 @@ def test_classes_may_be_announced_with_samples(rng):
     x, y = rng.standard_normal((20, 3)), np.arange(20) % 2
     learner = OnlineClassifier("mlp-20-1", seed=0).partial_fit(x, y, classes=[1, 0, 2])
     assert learner.classes_ == [1, 0, 2] and learner.partial_fit(x, y).classes_ == [1, 0, 2]
+
+
+@pytest.mark.parametrize("kind", [StreamingRidgeClassifier, DriftingRidgeClassifier])
+@pytest.mark.parametrize(("scale", "others"), [(1e-3, 100.0), (1e4, 1.0), (1.0, 1e4), (1.0, 1.0)])
+def test_a_feature_that_begins_to_vary_late_gets_its_own_scale(kind, scale, others, tmp_path):
+    rng = np.random.default_rng(0)
+    y = rng.integers(2, size=2500)
+    x = np.column_stack([others * rng.standard_normal((2500, 3)), np.zeros(2500)])
+    x[1000:, 3] = scale * (rng.standard_normal(1500) + 3 * y[1000:])
+    whole = kind().partial_fit(x[:2000], y[:2000])
+    assert whole.score(x[2000:], y[2000:]) > 0.85  # 0.5 with the scale of the others
+    cut = kind()
+    for part in np.split(np.arange(2000), [300, 1001, 1004, 1013, 1500]):
+        cut.partial_fit(x[part], y[part])
+        cut.save(tmp_path / "model.npz")
+        cut = load(tmp_path / "model.npz")
+    np.testing.assert_allclose(
+        cut.decision_function(x[2000:]), whole.decision_function(x[2000:]), atol=1e-4
+    )
+
+
+def test_learners_that_share_features_keep_them():
+    rng = np.random.default_rng(0)
+    x = np.column_stack([rng.standard_normal((1200, 3)), np.zeros(1200)])
+    x[600:, 3] = 1e6 * rng.standard_normal(600)
+    y = rng.integers(2, size=1200)
+    one = StreamingRidgeClassifier(size=30, first=100).partial_fit(x[:200], y[:200])
+    two = StreamingRidgeClassifier(like=one).partial_fit(x[700:], y[700:])
+    one.partial_fit(x[200:700], y[200:700]).merge(two)
+    again = StreamingRidgeClassifier(size=30, first=100).partial_fit(x[:200], y[:200])
+    StreamingRidgeClassifier(like=again)
+    again.partial_fit(x[200:], y[200:])
+    np.testing.assert_allclose(one.decision_function(x), again.decision_function(x), atol=1e-5)
+
+
+def test_images_and_rows_of_no_weight_are_left_out():
+    images = np.random.default_rng(0).random((3, 8, 8))
+    learner = ContextRidgeClassifier().partial_fit(images, [0, 1, 0])
+    learner.partial_fit(images[:1], [0], [0.0]).forget(images[:1], [0], [0.0])
+    assert learner.counts == [2, 1]
+
+
+def test_a_short_half_life_ends():
+    x = np.random.default_rng(0).random((20, 3))
+    learner = OnlineClassifier(backbone="mlp-30-1", half_life=1e-17).partial_fit(x, [0, 1] * 10)
+    assert np.isfinite(learner.decision_function(x)).all()

@@ -132,7 +132,7 @@ def test_what_is_forgotten_counts_half():
     x = np.random.default_rng(0).standard_normal((200, 1))
     standardizer = fed(x, [])
     before = standardizer.transform(x)
-    standardizer.forget()
+    standardizer.forget(0.5)
     np.testing.assert_array_equal(standardizer.transform(x), before)
     assert standardizer.count[0] == 100
     for row in np.full((100, 1), 4.0):
