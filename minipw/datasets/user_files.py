@@ -224,8 +224,7 @@ def read_csv(path, label, missing=False):
         }
         # The delimiter that gives a column `label`; of several, the one with most columns.
         delimiter = max(headers, key=lambda d: (label in headers[d], len(headers[d])))
-        text_lines = itertools.chain([first], text_lines)
-        lines = csv.reader(text_lines, delimiter=delimiter, strict=True)  # else quotes may swallow
+        lines = csv.reader(itertools.chain([first], text_lines), delimiter=delimiter, strict=True)
         header = [name.strip() for name in next(lines)]
         names = f"the columns are {', '.join(header[:8])}{', ...' * (len(header) > 8)}"
         require(label in header, path, f"has no column {label!r}", names)
@@ -237,10 +236,9 @@ def read_csv(path, label, missing=False):
             warn(path, fault, "remove it, or name it to learn from it")
         require(kept, path, "has no column beside the label", "add features")
         features = tuple(header[n] for n in kept)
-        for number, line in numbered(lines, path):
+        for where, line in numbered(lines, path):
             if not any(map(str.strip, line)):
                 continue
-            where = f"{path}, line {number}"
             fault = f"has {len(line)} values, not {len(header)}"
             require(len(line) == len(header), where, fault, "correct the line")
             classes.append(" ".join(line[column].split()))
@@ -266,14 +264,14 @@ def bounded_lines(path, text):
 
 
 def numbered(lines, path):
-    """Yield the lines of a csv reader behind the header, each with the number it begins at."""
-    begins = lines.line_num + 1
+    """Yield the lines of a csv reader behind the header, each behind the place where it begins."""
     try:
+        where = f"{path}, line {lines.line_num + 1}"
         for line in lines:
-            yield begins, line
-            begins = lines.line_num + 1
+            yield where, line
+            where = f"{path}, line {lines.line_num + 1}"
     except csv.Error as error:
-        require(False, f"{path}, line {begins}", f"cannot be read ({error})", QUOTES)
+        require(False, where, f"cannot be read ({error})", QUOTES)
 
 
 def check_numbers(where, line, names, missing):

@@ -179,11 +179,11 @@ class DriftingRidgeClassifier(Learner):
         return learner
 
 
-def _checked_half_lives(values):
+def _checked_half_lives(given):
     try:
-        values = [parameters.check(half_life=value)["half_life"] for value in values]
+        values = [parameters.check(half_life=value)["half_life"] for value in given]
     except TypeError:
         values = []
     if not values:
-        raise InputError("half_lives are none: use numbers of samples, like (100, 1000)")
+        raise InputError(f"half_lives are {given!r}: use a list of numbers, like (100, 1000)")
     return values

@@ -1,6 +1,7 @@
 """Features of a stream's samples that the first of them fix: scales of inputs, then a map."""
 
 import math
+import warnings
 
 import numpy as np
 
@@ -73,6 +74,9 @@ class Features:
         flat = self._flat(x)
         self.standardizer.begin(flat, np.repeat(weights, len(flat) // len(x)))
         self.standardizer.freeze()
+        if self.words.startswith(("pat", "scal")) and self.standardizer.open.all():
+            about = f"the first images, {len(x)}, are all uniform: such features tell nothing apart"
+            warnings.warn(f"{about}; begin with images that vary", stacklevel=2)
         rng = np.random.default_rng(seed)
         with share_large(math.inf):
             self.map = maps.feature_map(self.words, self._inputs(x), rng, weights)

@@ -126,4 +126,6 @@ def _run(learner, shards, label, bar, submit, wait, limit, folder):
 
 def _lost(error):
     advice = "nothing was learned; if memory was short, use fewer workers"
+    if not isinstance(error, (BrokenExecutor, MemoryError)):
+        advice = f"{error}; nothing was learned. Functions must be at the top level of a module"
     return InputError(f"a worker failed ({type(error).__name__}): {advice}")

@@ -221,8 +221,8 @@ def test_columns_can_come_later(tmp_path, count):
 @pytest.mark.parametrize(
     ("settings", "fault"),
     [
-        ({"half_lives": ()}, "half_lives are none"),
-        ({"half_lives": 100}, "half_lives are none"),
+        ({"half_lives": ()}, r"half_lives are \(\): use a list"),
+        ({"half_lives": 100}, "half_lives are 100: use a list"),
         ({"half_lives": (100, 0)}, "half_life is 0"),
         ({"size": 1}, "at least 2"),
         ({"size": None}, "at least 2"),

@@ -366,3 +366,9 @@ def test_a_short_half_life_ends():
     x = np.random.default_rng(0).random((20, 3))
     learner = OnlineClassifier(backbone="mlp-30-1", half_life=1e-17).partial_fit(x, [0, 1] * 10)
     assert np.isfinite(learner.decision_function(x)).all()
+
+
+def test_features_of_uniform_images_are_warned_of():
+    images = np.concatenate([np.full((10, 8, 8), 7.0), np.random.default_rng(0).random((10, 8, 8))])
+    with pytest.warns(UserWarning, match="first images, 10, are all uniform"):
+        StreamingRidgeClassifier(size=36, first=10).partial_fit(images, [0, 1] * 10)

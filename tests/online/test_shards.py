@@ -251,3 +251,9 @@ def test_arrays_of_dask(client, threads):
     assert_one_machine_s(learn_shards(small(), zip(*blocks, strict=True), client))
     with pytest.raises(InputError, match="shard 4: RuntimeError: the disk is gone"):
         learn_shards(small(), [*SHARDS[:3], fail], client)
+
+
+def test_a_function_that_no_worker_can_get_is_named():
+    learner = StreamingRidgeClassifier(size=20, first=20).partial_fit(X[:20], Y[:20])
+    with pytest.raises(InputError, match=r"lambda.*Functions must be at the top level of a module"):
+        learn_shards(learner, [lambda: (X[20:40], Y[20:40])])
