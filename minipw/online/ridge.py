@@ -30,10 +30,11 @@ class StreamingRidgeClassifier(Learner):
 
     The first samples wait until they have fixed the features. From then on the order of the
     stream and its cut into calls change nothing, save that lam can be that of up to a fifth
-    fewer samples where predictions come between single ones, and that a feature which was constant
-    before, in another unit than the others, takes its scale from its first ten other values.
-    Learners with the same features (`like`) merge, and samples can be taken out again. There is no learning rate; lam follows
-    from the sums. Memory grows with the square of the features.
+    fewer samples where predictions come between single ones, and that a feature that was
+    constant before, in another unit than the others, takes its scale from its first ten other
+    values. Learners with the same features (`like`) merge, and samples can be taken out again.
+    There is no learning rate; lam follows from the sums. Memory grows with the square of the
+    features.
 
     Parameters
     ----------
