@@ -133,7 +133,8 @@ class StreamingRidgeClassifier(Learner):
     def forget(self, x, y, sample_weight=None):
         """Take out samples that were learned, as if they had never come; returns self.
 
-        The features stay, also where these samples are among those that fixed them.
+        The features stay, also where these samples are among those that fixed them. After a
+        decay, give the weights that it has left of theirs.
         """
         with self._learning:
             parts = list(self._parts(x, y, sample_weight))
