@@ -126,7 +126,9 @@ class Features:
         """Whether two give the same features."""
         (ours, facts), (theirs, more) = self.state(), other.state()
         equal = facts == more and ours.keys() == theirs.keys()
-        return equal and all(np.array_equal(ours[name], theirs[name]) for name in ours)
+        return equal and all(
+            np.array_equal(ours[name], theirs[name], equal_nan=True) for name in ours
+        )
 
     def _flat(self, x):
         return x.reshape(-1, self.image[-1])

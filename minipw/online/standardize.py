@@ -142,12 +142,13 @@ class Standardizer:
         """Keep all scales. Constant features have the others' until `settle` finds their own."""
         self._scale()
         self.open = np.isinf(self.deviation) & (not self.closed)
-        if len(self.first) != (rows := DIFFERING * self.open.any()):
+        if len(self.first) != (rows := 0 if self.closed else DIFFERING):
             self.first = np.full((rows, len(self.open)), np.nan)
         varies = np.isfinite(self.deviation) & (self.count != 1)  # 1: of those that had to wait
         deviations = self.deviation[varies] * self.unit[varies]
         self.pooled = np.sqrt(np.mean(deviations**2)) if varies.any() else float(self.closed)
-        shares = np.isinf(self.deviation) & np.isnan(self.first).all(0) & (self.pooled > 0)
+        begun = ~np.isnan(self.first).all(0)
+        shares = np.isinf(self.deviation) & ~begun & (self.pooled > 0)
         self.deviation[shares] = self.pooled / self.unit[shares]
         self.scale = 1 / self.deviation
 
@@ -170,7 +171,7 @@ class Standardizer:
         Returns
         -------
         bool ndarray of shape (n, D), or None
-            What is to be 0 in `transform(x)`; None where no scale has changed.
+            What is to be 0 in `transform(x)`; None where nothing differs.
         """
         if not self.open.any():
             return None

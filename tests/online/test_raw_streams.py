@@ -355,6 +355,28 @@ def test_learners_that_share_features_keep_them():
     np.testing.assert_allclose(one.decision_function(x), again.decision_function(x), atol=1e-5)
 
 
+@pytest.mark.parametrize("kind", [StreamingRidgeClassifier, DriftingRidgeClassifier])
+def test_a_loaded_learner_takes_features_as_the_saved_one(kind, tmp_path):
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((1400, 3)) * [1, 1, 1e5]
+    y = (x[:, 2] > 0).astype(int)
+    learner = kind(size=30).partial_fit(x[:1100, :2], y[:1100])
+    learner.save(tmp_path / "model.npz")
+    other = load(tmp_path / "model.npz")
+    for one in (learner, other):
+        one.add_features(1)
+        one.partial_fit(x[1100:], y[1100:])
+    ours, theirs = (one.decision_function(x) for one in (other, learner))
+    np.testing.assert_allclose(ours, theirs, rtol=1e-9)  # sums in another order
+
+
+def test_copies_of_a_learner_with_a_constant_feature_merge():
+    x = np.column_stack([np.random.default_rng(0).standard_normal((200, 2)), np.zeros(200)])
+    one = StreamingRidgeClassifier(size=20, first=100).partial_fit(x, [0, 1] * 100)
+    two = copy.deepcopy(one)
+    assert one.merge(two).counts == [200, 200]
+
+
 def test_images_and_rows_of_no_weight_are_left_out():
     images = np.random.default_rng(0).random((3, 8, 8))
     learner = ContextRidgeClassifier().partial_fit(images, [0, 1, 0])
