@@ -227,14 +227,16 @@ class Solution:
         return prior - (TAILS + a.shape[1]) / 2 * xp.log1p(xp.maximum(squares, 0) / TAILS)
 
     def novelty(self, z):
-        """v^T A^-1 v over its mean of what was learned: ndarray of shape (B,)."""
+        """v^T A^-1 v over its mean of what was learned, which must vary: ndarray of shape (B,)."""
+        if self.freedom - 1 < 1e-9:
+            raise InputError("all that was learned is alike, so nothing says what is new")
         v = (to_host(z) - self.mean).T
         if self.inverse is None:
             half = linalg.solve_triangular(self.factor, v, trans=1, check_finite=False)
             share = (half * half).sum(0)
         else:
             share = (v * linalg.blas.dsymm(1.0, self.inverse, v)).sum(0)
-        return share * self.count / max(self.freedom - 1, 1e-9)
+        return share * self.count / (self.freedom - 1)
 
     def _fitted(self, M, counts):
         """`spread`, `means` and log `prior`, from M centred."""

@@ -53,6 +53,8 @@ BAD = {
     "different lengths: give every sample": ([[1], [2, 3]], [0, 1]),
     r"X of type generator is not an array: use list\(X\)": ((row for row in [[1.0]]), [0]),
     r"y has shape \(1, 1\): one label a sample is y\.ravel": ([[1.0]], np.array([[0]])),
+    r"y has shape \(2, 2\): one label a sample is y\.argmax\(1\)": (np.eye(2), np.eye(2)),
+    "is '1_5', not a number: encode it": ([["1_5"]], [0]),
     r"one sample x is x\[None\]": ([1.0, 2.0], [0, 1]),
     r"X\[1, 0\] is nan": ([[1.0], [np.nan]], [0, 1]),
     r"X\[0, 1\] is -inf": ([[1.0, -np.inf]], [0]),

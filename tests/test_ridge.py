@@ -373,6 +373,14 @@ def test_novelty_is_one_for_what_was_learned_and_grows_with_distance():
     assert far[:5].min() > 10 and far[5:].min() > 50 * far[:5].max()
 
 
+@pytest.mark.parametrize("count", [1, 40])
+def test_nothing_is_novel_where_nothing_varied(count):
+    z = np.ones((count, 5))
+    solution = solve(learned(z, np.arange(count) % 2))
+    with pytest.raises(InputError, match="all that was learned is alike"):
+        solution.novelty(z)
+
+
 def test_weights_that_sum_to_one_choose_the_same_lam():
     """A library that normalizes weights must not make a learner that knows nothing."""
     x, y = load_digits(return_X_y=True)

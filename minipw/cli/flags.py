@@ -29,6 +29,13 @@ experiment, head mode, backbone, head and rule, or from the nearest that has any
 the run says which. A flag always wins. Accuracies are per cent of test images.
 """
 EPILOG = "Exit status: 0 done, 2 bad input, 130 interrupted."
+STREAM_HEADS = ("pairwise", "fc", "ridge")
+STREAM_HEAD = "pairwise unless given; ridge: regression on fixed features, without a network"
+STREAM_BACKBONE = (
+    "mlp-WIDTH-DEPTH (mlp-500-1), cnn-s or cnn-m; of ridge: random-FEATURES (random-1000), "
+    "scales-FEATURES (scales-3600 of images), patches-FILTERS, identity, or with features of "
+    "their own for each layout of the pixels contexts-scales-FEATURES, contexts-FILTERS"
+)
 FLAGS = {"experiment": "--exp", "importance_lambda": "--lambda"}
 """Flags that are not called as their parameter is."""
 
@@ -65,11 +72,13 @@ def reader(parameter):
     return read
 
 
-def add(group, names, **about):
+def add(group, names, choices=None, **about):
     """Give a group the flags of some parameters.
 
     names : str
         Parameters of `PARAMETERS`, separated by blanks.
+    choices : tuple of str or None
+        The words to choose from, where they are not the table's.
     about : str
         What --help says of them, where it is not what the table says.
     """
@@ -79,7 +88,7 @@ def add(group, names, **about):
         if parameter.kind is bool:
             options |= {"action": "store_true", "default": None}
         elif parameter.choices:
-            options["choices"] = parameter.choices
+            options["choices"] = choices or parameter.choices
         else:
             words = {int: "N", float: "F", str: "NAME"}
             options |= {"type": reader(parameter), "metavar": words[parameter.kind]}
@@ -93,8 +102,11 @@ def add_learner(p, stream=False):
         Of the online classifier: pair weights are those of a class.
     """
     group = p.add_argument_group("the network")
-    add(group, "head backbone")
-    add(group, "pair_weights", pair_weights="of each class" if stream else None)
+    if stream:
+        add(group, "head", STREAM_HEADS, head=STREAM_HEAD)
+        add(group, "backbone pair_weights", backbone=STREAM_BACKBONE, pair_weights="of each class")
+    else:
+        add(group, "head backbone pair_weights")
     add(group, "density")
     group = p.add_argument_group("learning")
     add(group, "rule learning_rate importance_lambda batch_size")
@@ -184,7 +196,8 @@ def tune_flags(p):
 
 def stream_flags(p):
     """stream: the online classifier on a file in its own order."""
-    p.add_argument("dataset", metavar="FILE", help=PARAMETERS["dataset"].about)
+    about = PARAMETERS["dataset"].about.replace(" (default)", "")
+    p.add_argument("dataset", metavar="FILE", help=about)
     add(p, "label missing", missing="cells may be empty, NA or nan: unknown values")
     p.add_argument("--save-model", metavar="FILE", help="keep what was learned in FILE (.npz)")
     p.add_argument("--load-model", metavar="FILE", help="go on from what --save-model kept")

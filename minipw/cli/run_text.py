@@ -76,14 +76,14 @@ def closed_form_text(state, source, dataset_name):
     if chosen.sizes:
         sides = " and ".join(f"{size} by {size}" for size in chosen.sizes)
         about = f" ({sides} pixels, grid {chosen.grid}){about}"
+    samples = sum(task.train.size for task in state.tasks)
     sums = state.features * (classes + state.features * (state.settings.head != "ncm"))
     lines = [
         title(state.settings, dataset_name),
         f"  settings    {source}",
         f"  features    {state.features:,} of {state.settings.backbone}"
-        f"{about}, made from the first {FIRST:,} samples",
-        f"  training    one pass, {sum(task.train.size for task in state.tasks):,} samples, "
-        f"{tasks} task{'s' * (tasks > 1)}",
+        f"{about}, made from the first {min(FIRST, samples):,} samples",
+        f"  training    one pass, {samples:,} samples, {tasks} task{'s' * (tasks > 1)}",
         f"  parameters  {state.features * classes:,}; sums of {8 * sums / 2**20:,.1f} MiB",
     ]
     return "\n".join(lines)
@@ -118,7 +118,8 @@ def result_text(record, beside=""):
             f"steps {seconds} ({rate:.0f} steps/s)"
         )
     else:
-        lines.append(f"solved {len(record['tasks'])} times, {seconds}")
+        times = len(record["tasks"])
+        lines.append(f"solved {times} time{'s' * (times > 1)}, {seconds}")
     if "lambda" in record:
         lines[-1] += f"; lambda {record['lambda']:.3g}, {record['freedom']:,.0f} degrees of freedom"
     lines += [f"note: {line}" for line in unused_lines(record.get("unused_units"))]

@@ -143,6 +143,8 @@ def load(name, data_dir=None, named=True, download=True, label=None, raw=False, 
     InputError
         When a file cannot be used, or none can be had.
     """
+    fault = f"a data set of type {type(name).__name__}"
+    require(isinstance(name, (str, os.PathLike)), fault, "has no name", "give one, or a path")
     name = os.path.expanduser(name)
     if user_files.is_table(name):
         require(label is not None, name, "has a column of classes", "name it with --label COLUMN")

@@ -37,7 +37,7 @@ NOTHING = ("", "na", "n/a", "#n/a", "<na>", "nan", "-nan", "null", "none", "?")
 WORDS = {"true": 1.0, "false": 0.0, **dict.fromkeys(NOTHING, math.nan)}
 """What the words in a cell stand for, in small letters."""
 QUOTES = "close or remove the quotes"
-MISSING_CELL = "fill it in, or use `stream --missing`"
+MISSING_CELL = "fill it in, or use `stream --missing` from the first file on"
 
 
 def is_table(path):
@@ -239,7 +239,7 @@ def read_csv(path, label, missing=False):
         for where, line in numbered(lines, path):
             if not any(map(str.strip, line)):
                 continue
-            fault = f"has {len(line)} values, not {len(header)}"
+            fault = f"has {len(line)} value{'s' * (len(line) != 1)}, not {len(header)}"
             require(len(line) == len(header), where, fault, "correct the line")
             classes.append(" ".join(line[column].split()))
             known = classes[-1].lower() not in ("", "na", "nan", "<na>", "n/a")
@@ -276,10 +276,7 @@ def numbered(lines, path):
 
 def check_numbers(where, line, names, missing):
     """The float64 values of a line of a .csv file, shape (D,), each finite in float32 or NaN."""
-    try:
-        values = np.array(line, np.float64)
-    except ValueError:
-        values = np.array([as_number(text) for text in line])
+    values = np.array([as_number(text) for text in line])
     with np.errstate(over="ignore"):
         right = np.isfinite(values.astype(np.float32))
     if missing:
@@ -295,6 +292,6 @@ def check_numbers(where, line, names, missing):
 def as_number(text):
     """A text as a float; infinity when it is not a number."""
     try:
-        return float(text)
+        return math.inf if "_" in text else float(text)  # Python reads 1_5 as 15
     except ValueError:
         return WORDS.get(text.strip().lower(), math.inf)

@@ -84,7 +84,7 @@ class Features:
     def widen(self, inputs, seed):
         """Append inputs to random features; where they are the mean, nothing changes."""
         if not self.words.startswith("random"):
-            raise InputError(f"{self.words} have the inputs they began with: use random features")
+            raise InputError(f"{self.words} features take no more inputs: use random features")
         self.standardizer.add_features(inputs)
         if self.map is not None:
             self.standardizer.freeze()

@@ -80,7 +80,8 @@ def label_list(values, name, known):
     """
     labels, table = None, hasattr(values, "columns")
     if len(shape := getattr(values, "shape", ())) > 1 and not table:
-        raise InputError(f"{name} has shape {tuple(shape)}: one label a sample is {name}.ravel()")
+        one = "ravel()" if shape[1] == 1 else "argmax(1), if its rows are one-hot"
+        raise InputError(f"{name} has shape {tuple(shape)}: one label a sample is {name}.{one}")
     if not table and not isinstance(values, (str, bytes, dict, set, frozenset)):
         with contextlib.suppress(TypeError):  # what is not a sequence stays None
             labels = list(values)

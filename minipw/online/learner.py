@@ -203,7 +203,7 @@ class Learner:
     def _more_columns(self, features):
         """The columns with those to add, None for nameless ones, and how many come."""
         if self.input_shape is None or len(self.input_shape) != 1:
-            raise InputError("features can be added only to samples of shape (N, D)")
+            raise InputError("features can be added only behind samples of shape (N, D)")
         (inputs,) = self.input_shape
         columns = validation.more_columns(self.columns or (None,) * inputs, features)
         return columns, len(columns) - inputs

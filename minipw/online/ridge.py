@@ -170,7 +170,7 @@ class StreamingRidgeClassifier(Learner):
         """How unlike all that was learned: ndarray of shape (N,), 1 on average for that itself.
 
         The squared distance from the mean in units of the spread in that direction, as far
-        as lam lets it count.
+        as lam lets it count. InputError where nothing varied yet.
         """
 
         def of_part(x):

@@ -45,7 +45,7 @@ def learn_shards(learner, shards, executor=None, label=None):
         That names the shard which cannot be learned.
     """
     if not isinstance(learner, StreamingRidgeClassifier):
-        raise InputError(f"a {type(learner).__name__} has no sums: use StreamingRidgeClassifier")
+        raise InputError(f"{type(learner).__name__} has no sums: use StreamingRidgeClassifier")
     shards, count = _named(shards)
     with ExitStack() as stack:
         stack.enter_context(learner._learning)

@@ -138,6 +138,8 @@ def _real_numbers(x):
 def number(value):
     """A cell as float, NaN where it is missing; TypeError or ValueError if it is no number."""
     value = plain(value)
+    if isinstance(value, str) and "_" in value:  # Python reads 1_5 as 15
+        raise ValueError
     return float("nan" if value is None else value)
 
 

@@ -7,7 +7,7 @@ from itertools import islice
 
 import numpy as np
 
-from minipw import InputError
+from minipw import InputError, parameters
 from minipw.backend.arrays import array_module, to_device
 from minipw.network.cost import require_host_memory
 from minipw.network.diagnostics import (
@@ -251,6 +251,7 @@ class Run:
 
 def begin(settings, seed, dataset, xp=np):
     """A run before its first step: a `Run`, or a `ClosedFormRun` for a head without a network."""
+    seed = parameters.check(seed=seed)["seed"]
     if settings.head in CLOSED_FORM:
         if xp is not np:
             raise InputError(f"head {settings.head} runs on the CPU alone: leave out --device cuda")

@@ -153,8 +153,15 @@ def resolve(
     source : str
         Where the others came from, for the reader.
     """
-    given = given or {}
-    known = {"experiment": experiment, "dataset": dataset.name, "multi_head": multi_head}
+    given, known = given or {}, {"experiment": experiment, "multi_head": multi_head}
+    words = {**known, "head": head, "rule": rule, "backbone": backbone or ""}
+    parameters.check(**words)
+    require_settings(given, {field.name for field in fields(Settings)} - {*words, "dataset"})
+    if protocol not in PROTOCOLS:
+        raise InputError(f"protocol is {protocol!r}: use {' or '.join(PROTOCOLS)}")
+    if not hasattr(dataset, "name"):
+        raise InputError(f"dataset is {dataset!r}: use one that datasets.load returns")
+    known["dataset"] = dataset.name
     if head in CLOSED_FORM:
         image = len(dataset.shape) == 3 and min(dataset.shape[:2]) >= SMALLEST_IMAGE
         many = getattr(dataset, "train", None) or len(dataset.y_train)
@@ -201,6 +208,12 @@ NOT_IN_FILES = ("held_out", "evaluate_every")
 """Settings that no flag sets."""
 
 
+def require_settings(names, known):
+    """Raise InputError for a name that is not among the known settings."""
+    if unknown := sorted(map(str, set(names) - known)):
+        raise InputError(f"{', '.join(unknown)} is no setting here: use {', '.join(sorted(known))}")
+
+
 def read_settings(path):
     """Settings from a JSON file, for `--settings`.
 
@@ -218,10 +231,8 @@ def read_settings(path):
         raise InputError(f"settings {path} are not JSON: {error}") from None
     if not isinstance(values, dict):
         raise InputError(f"settings {path} must be one JSON object")
-    known = {field.name for field in fields(Settings)} - set(NOT_IN_FILES)
-    if unknown := set(values) - known:
-        raise InputError(f"settings {path}: {', '.join(sorted(unknown))} is no setting")
     try:
+        require_settings(values, {field.name for field in fields(Settings)} - set(NOT_IN_FILES))
         return parameters.check(**values)
     except InputError as error:
         raise InputError(f"settings {path}: {error}") from None

@@ -85,7 +85,7 @@ def test_flags_without_effect(command, flags):
         (("tune", "OUT.json", *SMALL), "head ridge has nothing to tune"),
         (("paper", "order", "--device", "cuda"), "part order runs on the CPU alone"),
         (("paper", "orders"), "cifar, order or all"),
-        (("stream", "FILE", "--head", "ncm"), "head ncm does not learn streams"),
+        (("stream", "FILE", "--head", "ncm"), "invalid choice: 'ncm'"),
         (("stream", "FILE", "--head", "ridge", "--backbone", "patches-9-6-2"), "use patches-9\n"),
         (("stream", "FILE", "--head", "ridge", "--rule", "sgd"), "--rule has no effect without"),
     ],

@@ -19,6 +19,7 @@ from data_files import (
     write,
 )
 
+from minipw import InputError
 from minipw.datasets import catalog
 
 pytestmark = pytest.mark.usefixtures("isolated")
@@ -149,3 +150,9 @@ def test_no_fallback_for_a_named_set(tmp_path):
     assert f"put {TRAIN_IMAGES}.gz" in message and str(tmp_path / "mnist") in message
     message = error(load, "cifar-10", tmp_path, named=False)
     assert f"put {catalog.ARCHIVE} in {tmp_path / 'cifar-10'}" in message
+
+
+@pytest.mark.parametrize("name", [None, 3, np.eye(2)])
+def test_what_is_no_name_is_refused(name):
+    with pytest.raises(InputError, match="has no name; give one, or a path"):
+        load(name)

@@ -99,6 +99,7 @@ def test_endings_in_capitals(csv_file, command):
         (["x,y", "1,NaN"], "line 2: has no label ('NaN'); fill it in or remove the line"),
         (["PK\3\4 zip"], "is a .zip archive; unpack it"),
         (["x,y", "1e39,a"], "line 2: '1e39' in column 'x' is not a number, or too large"),
+        (["x,y", "1_5,a"], "line 2: '1_5' in column 'x' is not a number, or too large"),
         (["x,y", "1, "], "line 2: has no label"),
         (["x,y", *["1,a"] * 4], "class 'a' has 4 samples; give at least 5"),
     ],

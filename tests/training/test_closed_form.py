@@ -153,6 +153,28 @@ def test_what_a_head_can_be(data):
         begin(settings_for(data), 0, data, xp=object())
 
 
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"given": {"lr": 1}}, "lr is no setting here: use batch_size, "),
+        ({"given": {"head": "fc"}}, "head is no setting here"),
+        ({"protocol": "own"}, "protocol is 'own': use released or paper"),
+        ({"backbone": 3}, "backbone is 3: use text"),
+        ({"rule": "adam"}, "rule is 'adam': use adagrad, s-mas or sgd"),
+        ({"dataset": "mnist"}, "dataset is 'mnist': use one that datasets.load returns"),
+    ],
+)
+def test_settings_that_do_not_exist(data, change, message):
+    with pytest.raises(InputError, match=message):
+        resolve(**{"dataset": data, "experiment": "split", **change})
+
+
+@pytest.mark.parametrize("seed", [-1, 1.5, "0", None])
+def test_a_seed_is_a_whole_number(data, seed):
+    with pytest.raises(InputError, match=r"^seed is "):
+        begin(settings_for(data), seed, data)
+
+
 def test_default_backbones(tiny_dataset):
     found = {
         (shape, experiment): resolve(tiny_dataset(shape), experiment, head="ridge")[0].backbone
