@@ -54,7 +54,7 @@ EXACT, PROBES = 512, 64  # features up to which lam is searched exactly; above, 
 
 
 class Statistics:
-    """Sums over weighted samples; whole-number weights are repeats.
+    """Sums over weighted samples; whole-number weights are repeats, for lam until a decay.
 
     counts : float64 ndarray of shape (C,), the weight of each class
     G : float64 ndarray of shape (H, H)
@@ -186,7 +186,7 @@ class Solution:
         N, s = counts.sum(), M.sum(1)
         if more := len(counts) - self.W.shape[1]:
             self.W = np.pad(self.W, ((0, 0), (0, more)))
-        self.count, self.mean = statistics.samples(), s / N
+        self.count, self.weight, self.mean = statistics.samples(), N, s / N
         self.offset = counts / N - self.W.T @ self.mean
         M -= np.outer(self.mean, counts)
         self.spread, self.means, self.prior = self._fitted(M, counts)
@@ -236,7 +236,7 @@ class Solution:
             share = (half * half).sum(0)
         else:
             share = (v * linalg.blas.dsymm(1.0, self.inverse, v)).sum(0)
-        return share * self.count / (self.freedom - 1)
+        return share * self.weight / (self.freedom - 1)
 
     def _fitted(self, M, counts):
         """`spread`, `means` and log `prior`, from M centred."""

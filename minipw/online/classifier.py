@@ -150,21 +150,23 @@ class OnlineClassifier(Learner):
     def _restore(cls, arrays, facts):
         return state.restore(cls, arrays, facts)
 
-    def add_features(self, features):
+    def add_features(self, features, earlier=None):
         """Append features, by their number or names, to samples of shape (N, D).
 
-        In earlier samples they count as missing, or as 0 without `missing`.
+        In earlier samples they count as `earlier`; None: as missing, or as 0 without `missing`.
         """
         with self._learning, self._lock:
-            columns, count = self._more_columns(features)
+            if earlier is None:
+                earlier = math.nan if self.settings["missing"] else 0.0
+            columns, count = self._more_columns(features, earlier)
             x, labels, weights = self._waiting
-            unknown = np.full((len(x), count), np.nan if self.settings["missing"] else 0.0)
+            unknown = np.full((len(x), count), earlier)
             if self.network is not None:
                 state.grow(self, growth.add_inputs, count, self.settings["seed"])
             self._waiting = np.concatenate([x, unknown], axis=1), labels, weights
             self._widen(columns)
             self.features = len(columns)
-            self.standardizer.add_features(count)
+            self.standardizer.add_features(count, earlier)
 
     def _begin(self, shape, centred=True):
         """Fix the shape of a sample, or raise InputError where no network can have it."""

@@ -1,5 +1,7 @@
 """A classifier for streams that drift; its mathematics is in `minipw.online.experts`."""
 
+import math
+
 import numpy as np
 
 from minipw import InputError, parameters
@@ -67,12 +69,16 @@ class DriftingRidgeClassifier(Learner):
                 self.experts.solve()
         return self
 
-    def add_features(self, features):
-        """Append features, by their number or names; in earlier samples they are the mean."""
+    def add_features(self, features, earlier=math.nan):
+        """Append features, by their number or names.
+
+        In the first 1,000 samples they count as `earlier`, NaN being the mean, in others as the
+        mean.
+        """
         with self._learning, self._lock:
-            columns, count = self._more_columns(features)
+            columns, count = self._more_columns(features, earlier)
             self._begin((len(columns),))
-            self._first.widen(count, np.nan if self.settings["missing"] else 0.0)
+            self._first.widen(count, earlier)
             if self.features is not None:
                 self.features.widen(count, self.settings["seed"])
                 self.experts.widen(count)

@@ -137,5 +137,5 @@ class Features:
         """Samples as the map sees them: standardized, on the device."""
         flat = self.standardizer.transform(self._flat(x)).astype(kind)
         if early is not None:
-            flat[early] = 0
+            flat[early.reshape(flat.shape)] = 0
         return to_device(self.xp, flat.reshape(len(x), *self.image))

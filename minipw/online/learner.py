@@ -145,7 +145,8 @@ class Learner:
 
     def predict(self, x):
         """The most likely label of each sample: ndarray of shape (N,)."""
-        return label_array(self.classes_)[self.decision_function(x).argmax(1)]
+        z = self.decision_function(x)
+        return label_array(self.classes_[: z.shape[1]])[z.argmax(1)]
 
     def score(self, x, y):
         """Fraction of the samples whose label is predicted, in [0, 1]."""
@@ -200,8 +201,10 @@ class Learner:
         for label in labels:
             self.counts[self._index[label]] += sign
 
-    def _more_columns(self, features):
+    def _more_columns(self, features, earlier):
         """The columns with those to add, None for nameless ones, and how many come."""
+        if type(earlier) not in (int, float) or abs(earlier) > validation.LARGEST:
+            raise InputError(f"earlier is {earlier!r}: use a number, NaN where it is unknown")
         if self.input_shape is None or len(self.input_shape) != 1:
             raise InputError("features can be added only behind samples of shape (N, D)")
         (inputs,) = self.input_shape

@@ -15,10 +15,13 @@ def take_features(learner, like):
             f"`like` has no features yet, {like.waiting} of its {like.settings['first']} first "
             "samples came: call its flush, or learn more"
         )
-    if (learner.settings["features"], learner.settings["size"]) != ("auto", None):
-        raise InputError("features and size are those of `like`: leave them out")
+    own, theirs, unsaid = learner.settings, like.settings, type(learner)().settings
+    for name in ("features", "size", "seed", "first", "missing"):
+        if own[name] not in (unsaid[name], theirs[name]):
+            raise InputError(f"{name} is that of `like`, {theirs[name]!r}: leave it out")
     like.features.close()
-    learner.settings = like.settings | {"device": learner.settings["device"]}
+    kept = {name: own[name] or theirs[name] for name in ("device", "class_weight")}
+    learner.settings = theirs | kept
     learner._begin(like.input_shape)
     learner.columns = like.columns
     learner.features.restore(*like.features.state())
@@ -56,6 +59,7 @@ def add_sums(learner, other):
     sums = Statistics(no_counts, G, no_M, other.statistics.squares)
     sums.counts[place], sums.M[:, place] = counts, M
     ours.merge(sums)
+    learner._early.known += other._early.known
     for n, count in zip(place, list(other.counts), strict=True):
         learner.counts[n] += count
     learner._solved = None

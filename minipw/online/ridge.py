@@ -11,7 +11,7 @@ from minipw.backend.threads import share_large
 from minipw.online import merging, ridge_state
 from minipw.online.features import Features
 from minipw.online.learner import Learner
-from minipw.online.waiting import Waiting
+from minipw.online.waiting import Early, Waiting
 from minipw.ridge import Statistics, solve
 
 GROWTH = 1.25
@@ -52,7 +52,8 @@ class StreamingRidgeClassifier(Learner):
     classes : sequence of labels or None
         Classes that are known to come.
     like : StreamingRidgeClassifier or None
-        Another learner, whose features this one takes.
+        Another learner, whose features this one takes, and all settings but `class_weight`.
+        Inputs that were constant so far share the others' scale for good, in both.
     device : {"cpu", "cuda"}
 
     Attributes
@@ -83,6 +84,7 @@ class StreamingRidgeClassifier(Learner):
         device_module(self.settings["device"])
         self.features = self.statistics = None
         self._first, self._ahead = Waiting(), None  # and the learner that predicts then
+        self._early = Early()
         self._solved, self._found_at, self._asked = None, 0.0, False
         if like is not None:
             merging.take_features(self, like)
@@ -142,9 +144,10 @@ class StreamingRidgeClassifier(Learner):
             with self._lock:
                 for x, labels, weights in parts:
                     if self.statistics is None:
-                        self._first.take_out(x, labels, weights)
+                        self._first.take_out(x, labels, weights, self.settings["missing"])
                     else:
-                        z, numbers, factors = self._of_device(x, labels, weights)
+                        early = self._early.recall(x)
+                        z, numbers, factors = self._of_device(x, labels, weights, early)
                         self.statistics.subtract(z, numbers, factors)
                     self._count(labels, -1)
                 self._solved = self._ahead = None
@@ -179,15 +182,16 @@ class StreamingRidgeClassifier(Learner):
 
         return self._over(x, np.zeros(0), of_part)
 
-    def add_features(self, features):
+    def add_features(self, features, earlier=math.nan):
         """Append features, by their number or names, to samples of shape (N, D).
 
-        In earlier samples they count as the mean. Only random features take more inputs.
+        In samples that wait they count as `earlier`, NaN being the mean, in those before as
+        the mean. Only random features take more inputs.
         """
         with self._learning, self._lock:
-            columns, count = self._more_columns(features)
+            columns, count = self._more_columns(features, earlier)
             self.features.widen(count, self.settings["seed"])
-            self._first.widen(count, np.nan if self.settings["missing"] else 0.0)
+            self._first.widen(count, earlier)
             self._widen(columns)
             self._ahead = None
 
@@ -245,6 +249,7 @@ class StreamingRidgeClassifier(Learner):
         """Add samples to the sums; few of them, where somebody predicts, to the weights, too."""
         solved, self._solved = self._solved, None  # also where learning fails
         early = self.features.settle(x)
+        self._early.note(x, early)
         z, numbers, factors = self._of_device(x, labels, weights, early)
         few = solved is not None and len(z) * FOLLOWED <= z.shape[1]
         if few and self._asked and self.statistics.samples() < GROWTH * self._found_at:

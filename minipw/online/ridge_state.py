@@ -3,6 +3,7 @@
 from minipw import InputError
 from minipw.backend.arrays import to_device, to_host
 from minipw.online.labels import decode_label, encode_label
+from minipw.online.waiting import Early
 from minipw.ridge import Statistics, solve
 
 
@@ -22,7 +23,7 @@ def state(learner):
         more, facts["features"] = learner.features.state()
         arrays |= more
     if learner.statistics is not None:
-        facts["squares"] = learner.statistics.squares
+        facts["squares"], facts["early"] = learner.statistics.squares, learner._early.known
         arrays |= zip(("counts", "G", "M"), map(to_host, learner.statistics.sums()), strict=True)
         if learner._solved is not None:  # whose lam may be that of fewer samples
             facts["lam"], facts["found_at"] = learner._solved.lam, learner._found_at
@@ -51,6 +52,7 @@ def restore(kind, arrays, facts):
             raise InputError("the sums do not fit the settings")
         sums = (to_device(learner._xp, arrays[name]) for name in shapes)
         learner.statistics = Statistics(*sums, facts["squares"])
+        learner._early = Early(facts.get("early", ()))
         if "lam" in facts:
             learner._solved = solve(learner.statistics, facts["lam"])
             learner._found_at, learner._asked = facts["found_at"], facts.get("asked", False)

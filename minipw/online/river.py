@@ -98,7 +98,8 @@ class _OnlineClassifier(base.MiniBatchClassifier):
         rows = self._rows(samples, columns, max(width, len(columns)))
         if width and len(columns) > width:  # in advance, as each time copies the first layer
             spare = len(columns) // SPARE if self._sparse else 0
-            learner.add_features(len(columns) - width + spare)
+            earlier = 0.0 if self.absent == "zero" else np.nan
+            learner.add_features(len(columns) - width + spare, earlier)
             rows = self._rows(samples, columns, learner.input_shape[0])
         self._columns = columns
         learner.partial_fit(rows, list(labels))

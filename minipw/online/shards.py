@@ -24,6 +24,7 @@ def learn_shards(learner, shards, executor=None, label=None):
             learner.predict(x_new)
 
     A learner without features takes the first samples itself, in the order of the shards.
+    A feature that is constant in what it has learned then shares the others' scale for good.
     New classes come in the order in which shards are done.
     Where a shard fails, or Ctrl-C ends the call, the learner stays as it was.
 
@@ -57,6 +58,7 @@ def learn_shards(learner, shards, executor=None, label=None):
             merged = _run(fixed, shards, label, bar, *tools)
         with learner._lock:
             if merged is not None:
+                fixed.features.close()  # as those of the shards are
                 merging.add_sums(fixed, merged)
             own = ("_lock", "_learning")
             vars(learner).update((k, v) for k, v in vars(fixed).items() if k not in own)
@@ -99,7 +101,9 @@ def _run(learner, shards, label, bar, submit, wait, limit, folder):
 
     At most `limit` shards are under way. Two sums that are ready are merged at once.
     """
-    template = StreamingRidgeClassifier(like=learner)
+    like = copy.copy(learner)
+    like.features = copy.deepcopy(learner.features)  # which it closes, but a shard may fail
+    template = StreamingRidgeClassifier(like=like)
     template.add_classes(learner.classes_)
     template.statistics = None  # as large as all it says
     template = workers.kept(template, folder) if folder else submit(copy.copy, template)

@@ -134,8 +134,7 @@ class Standardizer:
         z = (d - self.mean) * self.scale
         if not self.centred:
             z = d * np.where(self.scale > 0, self.scale, 1.0)
-        if self.missing:
-            z[np.isnan(z)] = 0.0
+        z[np.isnan(z)] = 0.0
         return np.minimum(np.maximum(z, -self.limit, out=z), self.limit, out=z)
 
     def freeze(self):
@@ -202,15 +201,14 @@ class Standardizer:
         """Let the samples so far count `factor` times as much."""
         self.count, self.squares = self.count * factor, self.squares * factor
 
-    def add_features(self, count):
-        """Append features that no sample had."""
-        for name in ("count", "mean", "squares", "origin"):
-            setattr(self, name, np.append(getattr(self, name), np.zeros(count)))
-        for name in ("unit", "room"):
-            setattr(self, name, np.append(getattr(self, name), np.ones(count)))
-        value = 0.0 if self.open is None and not self.missing else np.nan
-        unknown = np.full((len(self.first), count), value)
-        self.first = np.concatenate([self.first, unknown], axis=1)
+    def add_features(self, count, value=np.nan):
+        """Append features that all samples so far had one value of; NaN: an unknown one."""
+        known = 0.0 if np.isnan(value) or not self.centred else self.count.max(initial=0)
+        begin = {"count": known, "mean": 0, "squares": 0, "unit": 1, "room": 1}
+        for name, one in {**begin, "origin": 0 if np.isnan(value) else value}.items():
+            setattr(self, name, np.append(getattr(self, name), np.full(count, float(one))))
+        first = np.full((len(self.first), count), value if self.open is None else np.nan)
+        self.first = np.concatenate([self.first, first], axis=1)
         self._scale()
 
     def state(self):

@@ -1,5 +1,6 @@
-"""Samples that wait, with their labels and weights."""
+"""Samples that wait, with their labels and weights, and those that a feature made wait."""
 
+import hashlib
 import itertools
 
 import numpy as np
@@ -24,11 +25,14 @@ class Waiting:
         x, labels, weights = zip(*self.parts, strict=True)
         return np.concatenate(x), list(itertools.chain(*labels)), np.concatenate(weights)
 
-    def take_out(self, x, labels, weights):
-        """Remove samples, or InputError that names the first which does not wait."""
+    def take_out(self, x, labels, weights, exact=True):
+        """Remove samples, or InputError that names the first which does not wait.
+
+        exact : bool; False: where a sample that waits has NaN, any value is right
+        """
         keep = np.ones(self.count, bool)
         for n, (row, label, weight) in enumerate(zip(x, labels, weights, strict=True)):
-            found = self.places(row, label, weight, keep)
+            found = self.places(row, label, weight, keep, exact)
             if not found:
                 raise InputError(f"sample {n} of {shown(label)} is not among those that wait")
             keep[found[0]] = False
@@ -37,12 +41,14 @@ class Waiting:
         self.parts, self.count = [], 0
         self.add(kept_x[keep], labels, kept_weights[keep])
 
-    def places(self, row, label, weight, among=True):
+    def places(self, row, label, weight, among=True, exact=True):
         """Where a sample waits, among those whose flag is set: list of int."""
         if not self.count:
             return []
         x, labels, weights = self.joined()
         same = (weights == weight) & among & np.array([other == label for other in labels])
+        if not exact:
+            x = np.where(np.isnan(x), row, x)
         return [n for n in np.flatnonzero(same) if np.array_equal(x[n], row, True)]
 
     @property
@@ -73,3 +79,37 @@ class Waiting:
             x, labels, weights = self.parts[0]
             if not len(x) == len(labels) == len(weights):
                 raise InputError("samples and labels that wait are not equally many")
+
+
+class Early:
+    """What counted as 0 of samples that came before one of their features had its scale.
+
+    known : list of [inputs, digest of the sample, places of the values]
+        As JSON can hold it. At most ten values of each such feature.
+    """
+
+    def __init__(self, known=()):
+        self.known = list(known)
+
+    def note(self, x, early):
+        """Keep what `Standardizer.settle` returned for samples float64 (N, *shape), if it did."""
+        for row, places in zip(x, () if early is None else early.reshape(len(x), -1), strict=False):
+            if places.any():
+                self.known.append([row.size, _digest(row), np.flatnonzero(places).tolist()])
+
+    def recall(self, x):
+        """bool ndarray of the shape of x for samples to be forgotten, and forget it; or None."""
+        if not self.known:
+            return None
+        early = np.zeros((len(x), x[0].size), bool)
+        for row, places in zip(x, early, strict=True):
+            own = {size: _digest(row.reshape(-1)[:size]) for size, *_ in self.known}
+            found = next((one for one in self.known if own[one[0]] == one[1]), None)
+            if found:
+                self.known.remove(found)
+                places[found[2]] = True
+        return early
+
+
+def _digest(row):
+    return hashlib.blake2b((row + 0.0).tobytes(), digest_size=8).hexdigest()  # -0.0 is 0.0

@@ -155,7 +155,7 @@ def resolve(
     """
     given, known = given or {}, {"experiment": experiment, "multi_head": multi_head}
     words = {**known, "head": head, "rule": rule, "backbone": backbone or ""}
-    parameters.check(**words)
+    parameters.check(**words | ({"rule": "sgd"} if head in CLOSED_FORM else {}))
     require_settings(given, {field.name for field in fields(Settings)} - {*words, "dataset"})
     if protocol not in PROTOCOLS:
         raise InputError(f"protocol is {protocol!r}: use {' or '.join(PROTOCOLS)}")
@@ -211,7 +211,7 @@ NOT_IN_FILES = ("held_out", "evaluate_every")
 def require_settings(names, known):
     """Raise InputError for a name that is not among the known settings."""
     if unknown := sorted(map(str, set(names) - known)):
-        raise InputError(f"{', '.join(unknown)} is no setting here: use {', '.join(sorted(known))}")
+        raise InputError(f"{', '.join(unknown)} is no setting")
 
 
 def read_settings(path):

@@ -122,7 +122,7 @@ BAD = {
 def test_shards_are_a_list(shards):
     with pytest.raises(InputError, match=r"shards of type \w+: use a list of pairs or paths"):
         learn_shards(small(), shards)
-    with pytest.raises(InputError, match="a OnlineClassifier has no sums"):
+    with pytest.raises(InputError, match="^OnlineClassifier has no sums"):
         learn_shards(OnlineClassifier("mlp-20-1"), [])
 
 

@@ -318,7 +318,7 @@ def test_learners_that_do_not_fit_do_not_merge():
         base.partial_fit(X[:2], Y[:2], [1e300, 1])
     with pytest.raises(InputError, match="`like` has no features yet, 5 of its 1000"):
         StreamingRidgeClassifier(like=StreamingRidgeClassifier().partial_fit(X[:5], Y[:5]))
-    with pytest.raises(InputError, match="features and size are those of `like`"):
+    with pytest.raises(InputError, match="features is that of `like`, 'auto': leave it out"):
         StreamingRidgeClassifier("random", like=base)
     assert_same(base, small(), tolerance=0)
     base.forget(X[400:700], Y[400:700])  # nobody kept what was learned: it cannot be known

@@ -156,10 +156,11 @@ def test_what_a_head_can_be(data):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"given": {"lr": 1}}, "lr is no setting here: use batch_size, "),
-        ({"given": {"head": "fc"}}, "head is no setting here"),
+        ({"given": {"lr": 1}}, "^lr is no setting$"),
+        ({"given": {"head": "fc"}}, "^head is no setting$"),
         ({"protocol": "own"}, "protocol is 'own': use released or paper"),
         ({"backbone": 3}, "backbone is 3: use text"),
+        ({"rule": ""}, "rule is '': use adagrad, s-mas or sgd"),
         ({"rule": "adam"}, "rule is 'adam': use adagrad, s-mas or sgd"),
         ({"dataset": "mnist"}, "dataset is 'mnist': use one that datasets.load returns"),
     ],
