@@ -1,5 +1,7 @@
 """Streams for the tests of the online classifier, and what makes two learners the same."""
 
+from types import SimpleNamespace
+
 import numpy as np
 from hypothesis import strategies as st
 from scipy import sparse
@@ -61,6 +63,16 @@ BAD = {
     "magnitude is above": ([[1e200]], [0]),
     "not hashable": ([[1.0]], [[0]]),
     r"y\[0\] is missing: leave out": ([[1.0]], [float("nan")]),
+    "X has times in column 'b': encode": (
+        SimpleNamespace(
+            columns=["a", "b"], dtypes=[float, SimpleNamespace(is_temporal=lambda: True)]
+        ),
+        [0],
+    ),
+    "X of type SimpleNamespace holds no values yet": (
+        SimpleNamespace(collect=None, lazy=None),
+        [0],
+    ),
     "1 labels for 2 samples": ([[1.0], [2.0]], [0]),
     "a list or an array of labels": ([[1.0]], 0),
     "not a list of labels": ([[1.0]], np.array(0)),

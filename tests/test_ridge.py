@@ -369,6 +369,10 @@ def test_novelty_is_one_for_what_was_learned_and_grows_with_distance():
     z, labels = samples(5000)
     solution = solve(learned(z, labels))
     assert abs(solution.novelty(z).mean() - 1) < 1e-6
+    for weight, factor in ((0.01, 1.0), (1.0, 0.05), (3.0, 0.5)):
+        statistics = learned(z, labels, weights=np.full(len(z), weight))
+        statistics.decay(factor)
+        assert abs(solve(statistics).novelty(z).mean() - 1) < 1e-6, (weight, factor)
     far = solution.novelty(np.concatenate([z[:5] + 10, z[:5] + 100]))
     assert far[:5].min() > 10 and far[5:].min() > 50 * far[:5].max()
 

@@ -14,6 +14,7 @@ from minipw.online.labels import decode_label, encode_label
 from minipw.online.learner import Learner
 from minipw.online.ridge import StreamingRidgeClassifier
 from minipw.online.waiting import Waiting
+from minipw.ridge import Statistics
 
 KEPT = 4
 """Strangers that wait at most, in units of `first`."""
@@ -98,6 +99,7 @@ class ContextRidgeClassifier(Learner):
     def decay(self, factor):
         """Let all that was learned count `factor` times as much, in (0, 1]; returns self."""
         with self._learning, self._lock:
+            Statistics.empty(1, 1).decay(factor)  # refuses another factor
             for learner in self._all():
                 learner.decay(factor)
             self._kept.decay(factor)

@@ -6,6 +6,7 @@ from scipy.sparse import csr_array
 from minipw import InputError
 from minipw.online.classifier import OnlineClassifier
 from minipw.online.drift import DriftingRidgeClassifier as _DriftingRidgeClassifier
+from minipw.online.labels import as_labels
 from minipw.online.ridge import StreamingRidgeClassifier as _StreamingRidgeClassifier
 from minipw.online.validation import number
 
@@ -50,7 +51,7 @@ class _OnlineClassifier(base.MiniBatchClassifier):
 
     def learn_many(self, X, y):
         """Learn the rows of a DataFrame in their order."""
-        self._learn(X.to_dict("records"), y)
+        self._learn(_records(X), y)
 
     def flush(self):
         """Learn what waits: for a full batch, or to fix the features of the closed form."""
@@ -64,15 +65,15 @@ class _OnlineClassifier(base.MiniBatchClassifier):
     def predict_proba_one(self, x):
         """The probability of each class seen so far: dict, empty before the first sample."""
         (probabilities,) = self._predict([x])
-        return dict(zip(self._learner.classes_, probabilities.tolist(), strict=True))
+        return dict(zip(self._learner.classes_, probabilities.tolist(), strict=False))
 
     def predict_proba_many(self, X):
         """The probability of each class for the rows of a DataFrame."""
-        probabilities = self._predict(X.to_dict("records"))
+        probabilities = self._predict(_records(X))
         return pd.DataFrame(probabilities, X.index, self._learner.classes_)
 
     def _learn(self, samples, labels):
-        labels = list(labels)
+        labels = as_labels(labels, len(samples), self._learner.classes_)
         begins = max(0, FIRST - len(self._first)) if self.absent == "zero" else 0
         for x, y in zip(samples[:begins], labels[:begins], strict=True):
             self._learn_rows([x], [y])
@@ -92,7 +93,10 @@ class _OnlineClassifier(base.MiniBatchClassifier):
         new = {feature for x in samples for feature in x} - known.keys()
         if not known and not new:
             new = NO_FEATURE
-        new = sorted(new, key=lambda feature: (str(type(feature)), feature))
+        try:
+            new = sorted(new, key=lambda feature: (str(type(feature)), feature))
+        except TypeError:  # no order among features of one type
+            new = sorted(new, key=repr)
         columns = known | {feature: n for n, feature in enumerate(new, len(known))}
         width = 0 if learner.input_shape is None else learner.input_shape[0]
         rows = self._rows(samples, columns, max(width, len(columns)))
@@ -102,7 +106,7 @@ class _OnlineClassifier(base.MiniBatchClassifier):
             learner.add_features(len(columns) - width + spare, earlier)
             rows = self._rows(samples, columns, learner.input_shape[0])
         self._columns = columns
-        learner.partial_fit(rows, list(labels))
+        learner.partial_fit(rows, labels)
 
     def _predict(self, samples, method="predict_proba"):
         if not any(self._learner.counts):
@@ -235,6 +239,16 @@ class DriftingRidgeClassifier(_OnlineClassifier):
     @classmethod
     def _unit_test_params(cls):
         yield {"size": 20}
+
+
+def _records(X):
+    """The rows of a DataFrame as dicts."""
+    if not isinstance(X, pd.DataFrame):
+        raise InputError(f"X of type {type(X).__name__}: use a pandas.DataFrame")
+    if not X.columns.is_unique:
+        twice = X.columns[X.columns.duplicated()][0]
+        raise InputError(f"X has several columns {twice!r}: rename them")
+    return X.to_dict("records")
 
 
 def _number(feature, value):

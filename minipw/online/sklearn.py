@@ -1,8 +1,11 @@
 """The online classifiers as estimators of scikit-learn."""
 
+from numbers import Real
+
 import numpy as np
 from scipy.special import softmax
 
+from minipw import InputError
 from minipw.online import validation
 from minipw.online.classifier import OnlineClassifier
 from minipw.online.labels import label_array, label_list
@@ -11,7 +14,6 @@ from minipw.online.ridge import StreamingRidgeClassifier as _StreamingRidgeClass
 try:
     from sklearn.base import BaseEstimator, ClassifierMixin
     from sklearn.utils import check_random_state
-    from sklearn.utils.class_weight import compute_class_weight, compute_sample_weight
     from sklearn.utils.multiclass import check_classification_targets
     from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 except ImportError as error:
@@ -32,7 +34,7 @@ class _OnlineEstimator(ClassifierMixin, BaseEstimator):
 
     @property
     def classes_(self):
-        return np.unique(label_array(self.learner_.classes_))
+        return np.unique(_array(self.learner_.classes_))
 
     def fit(self, X, y, sample_weight=None):
         """Learn a whole data set once, in its order; forget what was learned before."""
@@ -82,7 +84,7 @@ class _OnlineEstimator(ClassifierMixin, BaseEstimator):
         """What a method of the learner returns, in the order of `classes_`."""
         check_is_fitted(self)
         X = self._samples(X, reset=False)
-        order = np.argsort(label_array(self.learner_.classes_))
+        order = np.argsort(_array(self.learner_.classes_))
         return getattr(self.learner_, method)(X)[:, order]
 
     def _learner(self, classes):
@@ -93,8 +95,14 @@ class _OnlineEstimator(ClassifierMixin, BaseEstimator):
         return self._kind(seed=seed, classes=classes, **settings)
 
     def _validated(self, X, y, sample_weight, reset):
-        if isinstance(y, (list, tuple, np.ma.MaskedArray)):
-            y = label_array(label_list(y, "y", []))
+        plain = isinstance(getattr(y, "dtype", np.dtype(float)), np.dtype)  # Int64 of pandas is not
+        if not plain or isinstance(y, (list, tuple, np.ma.MaskedArray)):
+            y = _array(label_list(y, "y", []))
+        if reset:
+            self._class_weight = given = self.class_weight
+            values = given.values() if isinstance(given, dict) else ()
+            if not all(isinstance(v, Real) and 0 <= v < np.inf for v in values):
+                raise InputError(f"class_weight is {given}: use numbers of at least 0")
         X, y = self._samples(X, reset, y)
         if y.dtype.kind == "O":
             label_list(y, "y", [])
@@ -102,6 +110,12 @@ class _OnlineEstimator(ClassifierMixin, BaseEstimator):
         if sample_weight is not None:
             sample_weight = _check_sample_weight(sample_weight, X, dtype=np.float64)
         return X, y, sample_weight
+
+    def _weights_of(self, labels):
+        """The numbers that a dict `class_weight` gives labels (N,), 1 unless it says; or None."""
+        if isinstance(self._class_weight, dict):
+            return np.array([self._class_weight.get(label, 1.0) for label in labels.tolist()])
+        return None
 
     def _samples(self, X, reset, *y):
         """X, or X and y, as scikit-learn checks them; what is marked as missing is NaN."""
@@ -112,6 +126,12 @@ class _OnlineEstimator(ClassifierMixin, BaseEstimator):
         if not reset:
             validation.check_columns(names, self.learner_.columns)
         return checked
+
+
+def _array(labels):
+    """Labels as an ndarray that scikit-learn takes: ints beside floats are numbers of one type."""
+    array = np.array(labels) if {*map(type, labels)} == {int, float} else label_array(labels)
+    return array if array.tolist() == list(labels) else label_array(labels)
 
 
 class PairwiseClassifier(_OnlineEstimator):
@@ -161,8 +181,7 @@ class PairwiseClassifier(_OnlineEstimator):
 
     def _validated(self, X, y, sample_weight, reset):
         X, y, weights = super()._validated(X, y, sample_weight, reset)
-        if isinstance(self.class_weight, dict):
-            factors = compute_sample_weight(self.class_weight, y)
+        if (factors := self._weights_of(y)) is not None:
             weights = factors if weights is None else factors * weights
         return X, y, weights
 
@@ -206,9 +225,7 @@ class StreamingRidgeClassifier(_OnlineEstimator):
 
     def _columns(self, X, method):
         z = super()._columns(X, "decision_function")
-        if isinstance(self.class_weight, dict):
-            weights = compute_class_weight(self.class_weight, classes=self.classes_, y=[])
-            with np.errstate(divide="ignore"):
-                z = z + np.log(weights)
+        if (factors := self._weights_of(self.classes_)) is not None:
+            z = z + np.log(np.maximum(factors, 1e-300))
         z = z.astype(np.float32)  # which the features are
         return softmax(z, axis=1) if method == "predict_proba" else z

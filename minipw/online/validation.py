@@ -1,5 +1,6 @@
 """Samples and labels of a user, checked and turned into arrays."""
 
+import contextlib
 from collections.abc import Iterable, Mapping
 
 import numpy as np
@@ -73,6 +74,12 @@ def _values(x):
     """The ndarray of samples without their names, NaN where a value is missing."""
     if type(x) is np.ndarray:
         return x
+    if hasattr(x, "collect") and hasattr(x, "lazy"):
+        raise InputError(f"X of type {type(x).__name__} holds no values yet: use X.collect()")
+    kinds = getattr(x, "dtypes", ()) if hasattr(x, "columns") else ()
+    for name, kind in zip(getattr(x, "columns", ()), kinds, strict=False):
+        if getattr(kind, "is_temporal", bool)():
+            raise InputError(f"X has times in column {name!r}: encode them as numbers first")
     if _row_names(x) is not None:  # one sample
         if isinstance(x, Mapping) and any(map(np.ndim, x.values())):
             raise InputError("X is a dict of columns: use pandas.DataFrame(X)")
@@ -244,10 +251,11 @@ def as_weights(weights, count):
     """Sample weights, float64 ndarray of shape (count,), finite and at least 0; None is 1."""
     if weights is None:
         return np.ones(count)
-    try:
-        weights = np.asarray(weights, np.float64)
-    except (TypeError, ValueError) as error:
-        raise InputError(f"sample_weight is not numeric ({error})") from None
+    with contextlib.suppress(TypeError, ValueError):
+        weights = _real_numbers(np.asarray(_unmasked(weights)))
+    if getattr(getattr(weights, "dtype", None), "kind", "O") not in "biuf":
+        raise InputError("sample_weight is not numeric: use an array of numbers")
+    weights = weights.astype(np.float64)
     if weights.ndim == 0:
         weights = np.full(count, weights)
     if weights.shape != (count,):

@@ -87,6 +87,14 @@ def test_a_rare_class_is_found(rng):
     assert recalls["balanced"] > 0.8 and recalls["balanced"] > recalls[None] + 0.1
 
 
+WRONG = (
+    np.ones(60) * 1j,
+    ["1"] * 60,
+    [np.timedelta64(1, "s")] * 60,
+    np.ma.array(np.ones(60), mask=np.arange(60) == 7),
+)
+
+
 def test_sample_weights(rng):
     x, y = rng.standard_normal((60, 3)), np.arange(60) % 2
     plain = OnlineClassifier("mlp-20-1", batch_size=4).partial_fit(x, y)
@@ -97,7 +105,7 @@ def test_sample_weights(rng):
     some = OnlineClassifier("mlp-20-1", batch_size=4).partial_fit(x, y, weights)
     alone = OnlineClassifier("mlp-20-1", batch_size=4).partial_fit(x[kept], y[kept])
     np.testing.assert_array_equal(some.decision_function(x), alone.decision_function(x))
-    for wrong in ([1.0], -np.ones(60), np.full(60, np.nan), ["a"] * 60):
+    for wrong in ([1.0], -np.ones(60), np.full(60, np.nan), ["a"] * 60, *WRONG):
         with pytest.raises(InputError, match="sample_weight"):
             plain.partial_fit(x, y, wrong)
 

@@ -71,6 +71,39 @@ def test_features_come_and_go(first):
     assert model.predict_one({}) in y
 
 
+def test_what_is_absent_was_zero_before_a_feature_came():
+    x, y = samples()
+    late = [
+        {**one, **({"late": 50.0 + n % 5} if n % 3 == 0 and n > 15 else {})}
+        for n, one in enumerate(x[:100])
+    ]
+    model, written = (StreamingRidgeClassifier(size=40, first=60) for _ in range(2))
+    for one, label in zip(late, y, strict=False):
+        model.learn_one(one, label)
+        written.learn_one({**one, "late": one.get("late", 0.0)}, label)
+    assert model.predict_proba_one(late[0]) == written.predict_proba_one(late[0])
+
+
+@pytest.mark.parametrize("names", [(("w", 1), ("w", "x")), (None, 1j), (frozenset("a"), 2j)])
+def test_features_need_no_order(names):
+    model = StreamingRidgeClassifier(**SMALL)
+    model.learn_one(dict.fromkeys(names, 1.0), "a")
+    assert model.predict_one(dict.fromkeys(names, 1.0)) == "a"
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "message"),
+    [
+        (np.eye(2), [0, 1], "X of type ndarray: use a pandas.DataFrame"),
+        (pd.DataFrame(np.eye(2), columns=["a", "a"]), [0, 1], "several columns 'a': rename them"),
+        (pd.DataFrame(np.eye(2)), [0], "y has 1 labels for 2 samples of X"),
+    ],
+)
+def test_rows_that_are_no_table(x, y, message):
+    with pytest.raises(InputError, match=message):
+        StreamingRidgeClassifier(**SMALL).learn_many(x, y)
+
+
 def test_other_features_keep_their_columns():
     model = StreamingRidgeClassifier(features="identity")
     model.learn_one({"a": 1.0}, 0)

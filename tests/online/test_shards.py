@@ -122,7 +122,7 @@ BAD = {
 def test_shards_are_a_list(shards):
     with pytest.raises(InputError, match=r"shards of type \w+: use a list of pairs or paths"):
         learn_shards(small(), shards)
-    with pytest.raises(InputError, match="^OnlineClassifier has no sums"):
+    with pytest.raises(InputError, match=r"^OnlineClassifier has no sums"):
         learn_shards(OnlineClassifier("mlp-20-1"), [])
 
 
@@ -143,6 +143,7 @@ def test_a_shard_that_fails_is_named_and_nothing_is_learned(says, threads):
             learn_shards(learner, [*SHARDS[:4], BAD[says], *SHARDS[4:]], threads)
         assert "\n" not in str(caught.value)
         assert (learner.waiting, learner.counts, learner.classes_) == before
+        assert learner.features is None or not learner.features.standardizer.closed
 
 
 def die():

@@ -13,6 +13,7 @@ from minipw.online import StreamingRidgeClassifier as Ridge
 pytest.importorskip("sklearn", reason="scikit-learn is not installed")
 
 import joblib
+import pandas as pd
 from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.datasets import load_digits, load_iris
@@ -139,6 +140,37 @@ def test_a_class_s_weight_is_its_prior(iris):
     plain = clone(balanced).set_params(class_weight=None)
     found = [m.fit(x[rare], y[rare]).predict(x) == "virginica" for m in (plain, balanced)]
     assert found[1].sum() >= found[0].sum() and balanced.score(x, y) > 0.85
+
+
+def test_a_dict_of_weights_needs_no_class_of_a_call(iris):
+    x, y = iris
+    weights = {"versicolor": 5.0, "never seen": 2.0}
+    model = StreamingRidgeClassifier(**SMALL, class_weight=weights)
+    whole = clone(model).fit(x, y)
+    for label in np.unique(y):
+        model.partial_fit(x[y == label], y[y == label])
+    assert model.flush().score(x, y) > 0.6
+    before = whole.predict_proba(x)
+    whole.set_params(class_weight={"setosa": 50.0})  # from the next fit on
+    np.testing.assert_array_equal(whole.predict_proba(x), before)
+    assert np.abs(whole.fit(x, y).predict_proba(x) - before).max() > 0.1
+    zero = clone(model).set_params(class_weight=dict.fromkeys(np.unique(y), 0)).fit(x, y)
+    assert np.isfinite(zero.predict_proba(x)).all()
+    for value in (-1, "a", np.nan):
+        with pytest.raises(InputError, match=r"class_weight is .*: use numbers of at least 0"):
+            clone(model).set_params(class_weight={"setosa": value}).fit(x, y)
+
+
+def test_numbers_of_two_types_are_one_kind_of_label(iris):
+    x, _ = iris
+    mixed = [0, 1.0] * (len(x) // 2)
+    model = StreamingRidgeClassifier(**SMALL).fit(x, mixed)
+    assert model.classes_.tolist() == [0.0, 1.0] and model.score(x, [0, 1] * (len(x) // 2)) > 0
+    model.partial_fit(x[:2], [7.0, 8])
+    assert model.classes_.tolist() == [0, 1, 7, 8] and model.score(x[:2], [7, 8]) >= 0
+    large = [2**60, 2**60 + 1] * (len(x) // 2)
+    series = pd.Series(large, dtype="Int64")
+    assert clone(model).fit(x, series).classes_.tolist() == [2**60, 2**60 + 1]
 
 
 def test_images_missing_values_and_text():

@@ -231,6 +231,82 @@ def test_images_sparse_samples_and_missing_values():
     assert learner.score(holes[TEST], Y[TEST]) > 0.85
 
 
+def late(count=30, seed=0):
+    """Samples of another unit in a column that was constant so far."""
+    x = X[:count].copy()
+    x[:, 0] = np.random.default_rng(seed).normal(0, 5e4, count)
+    return x, Y[:count]
+
+
+@pytest.mark.parametrize("kind", ["random", "identity"])
+@pytest.mark.parametrize("count", [4, 30])
+def test_samples_that_gave_a_column_its_scale_are_taken_out(tmp_path, kind, count):
+    """The first ten of them counted as if it were constant."""
+    learner, (x, y) = small(features=kind, size=60 if kind == "random" else None), late(count)
+    before = learner.statistics.G.copy()
+    learner.partial_fit(x, y).save(tmp_path / "m.npz")
+    for one in (learner, load(tmp_path / "m.npz")):
+        for rows in (slice(0, None, 2), slice(1, None, 2)):
+            one.forget(x[rows], y[rows])
+        after = np.tril(one.statistics.G)
+        np.testing.assert_allclose(after, np.tril(before), atol=1e-9 * before.max())
+        assert one.counts == small().counts
+
+
+def test_such_samples_are_known_when_merged_and_when_features_were_added():
+    learner, (x, y) = small(), late()
+    before = learner.statistics.G.copy()
+    learner.partial_fit(x, y)
+    learner.merge(learner)
+    learner.add_features(1)
+    wide = np.concatenate([x, np.zeros((len(x), 1))], axis=1)
+    learner.forget(wide, y).forget(wide[::-1], y[::-1])
+    np.testing.assert_allclose(
+        np.tril(learner.statistics.G), 2 * np.tril(before), atol=1e-9 * before.max()
+    )
+
+
+def test_like_takes_all_but_the_class_weight():
+    base = small(missing=True)
+    two = StreamingRidgeClassifier(like=base, class_weight="balanced", missing=True, first=100)
+    assert two.settings == {**base.settings, "class_weight": "balanced"}
+    for setting in ({"seed": 7}, {"first": 5}, {"size": 61}):
+        with pytest.raises(InputError, match=r"is that of `like`, \d+: leave it out"):
+            StreamingRidgeClassifier(like=base, **setting)
+
+
+@pytest.mark.parametrize("missing", [False, True])
+def test_features_added_while_samples_wait_have_the_mean_in_them(missing):
+    learner = StreamingRidgeClassifier(size=60, first=100, missing=missing)
+    learner.partial_fit(X[:50, :63], Y[:50]).add_features(1)
+    x = X[50:100].copy()
+    x[:, 63] = 10 + np.arange(50) % 7
+    learner.forget(np.concatenate([X[:10, :63], [[np.nan if missing else 3]] * 10], 1), Y[:10])
+    learner.partial_fit(x, Y[50:100]).flush()
+    scale = learner.features.standardizer
+    assert scale.origin[63] + scale.mean[63] * scale.unit[63] == pytest.approx(x[:, 63].mean())
+    assert np.isfinite(learner.decision_function(X)).all()
+
+
+def test_features_added_may_have_been_zero():
+    learner = StreamingRidgeClassifier(size=60, first=100).partial_fit(X[:50, :63], Y[:50])
+    learner.add_features(1, earlier=0.0)
+    rest = np.concatenate([X[:50, :63], np.zeros((50, 1))], 1)
+    whole = StreamingRidgeClassifier(size=60, first=100).partial_fit(rest, Y[:50])
+    for one in (learner, whole):
+        one.partial_fit(X[50:150], Y[50:150])
+    assert_same(learner, whole, tolerance=0)
+    with pytest.raises(InputError, match="earlier is '0': use a number"):
+        learner.add_features(1, earlier="0")
+
+
+def test_a_class_that_comes_during_a_prediction():
+    learner = small()
+    logits = learner.decision_function(X[:3])
+    learner.decision_function = lambda x: learner.add_classes([77]) or logits
+    assert learner.predict(X[:3]).tolist() == small().predict(X[:3]).tolist()
+
+
 def test_bad_values_far_off_spoil_nothing():
     for value in (9999, -999999, 1e12):
         for row in (0, 5, 1200):
