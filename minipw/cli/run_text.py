@@ -62,6 +62,8 @@ def settings_text(state, source, dataset_name):
     ]
     if settings.head == "pairwise":
         lines[-1] += f"; pairs {settings.pairs}"
+        if head < settings.pair_weights:
+            lines[-1] += f", {head:,} of {settings.pair_weights:,} as each class has equally many"
     if settings.rule == "s-mas":
         lines[-1] += f"; S-MAS norm {settings.smas_norm}"
     if settings.multi_head:

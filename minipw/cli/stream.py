@@ -55,9 +55,8 @@ def stream(args):
         figures.check_figure(args.plot)
     learner = learner_for(args, given)
     missing = learner.settings["missing"]
-    dataset = datasets.load(
-        args.dataset, args.data_dir, label=args.label, raw=True, missing=missing
-    )
+    raw = "untested" if args.load_model else True
+    dataset = datasets.load(args.dataset, args.data_dir, label=args.label, raw=raw, missing=missing)
     if any(learner.counts) and not set(learner.classes_) & set(
         label_list(dataset, dataset.y_train)
     ):
@@ -70,8 +69,9 @@ def stream(args):
         raise InputError(f"{dataset.name}, {error}") from None
     learner.columns = columns or learner.columns
     say = speaker(args)
+    tests = f", {len(dataset.y_test):,} others are for testing"
     say(
-        f"{dataset.name}: {len(dataset.y_train):,} samples in their own order\n"
+        f"{dataset.name}: {len(dataset.y_train):,} samples in their own order{tests}\n"
         f"  {learner_text(learner)}, {sum(learner.counts):,} samples learned before"
     )
     began = time.perf_counter()
@@ -91,7 +91,7 @@ def stream(args):
     if args.json:
         print(json.dumps(result))
     elif args.quiet:
-        print(f"accuracy {result['accuracy']:.2f} %")
+        print(accuracy_text(result) or f"online {result['online_accuracy']:.2f} %")
     say("\n".join(result_lines(result)))
     if args.plot:
         figures.plot_stream(result, args.plot)
@@ -169,8 +169,9 @@ def at_once(learner):
 
 def measure(learner, dataset, right, seconds):
     """The result of a stream as JSON can hold it; accuracies in per cent."""
-    labels = label_list(dataset, dataset.y_test)
-    predicted = learner.predict(dataset.x_test)
+    labels, predicted = label_list(dataset, dataset.y_test), ()
+    if labels:
+        predicted = learner.predict(dataset.x_test)
     correct = np.array([a == b for a, b in zip(predicted, labels, strict=True)])
     bounds = np.linspace(0, right.size, min(WINDOWS, right.size) + 1).astype(int)
     classes = np.unique(dataset.y_test)
@@ -180,7 +181,7 @@ def measure(learner, dataset, right, seconds):
         "digest": dataset.digest,
         "settings": learner.settings,
         "unused_units": getattr(learner, "unused_units", lambda: None)(),
-        "accuracy": 100 * float(correct.mean()),
+        "accuracy": 100 * float(correct.mean()) if labels else None,
         "class_accuracy": {
             dataset.label(c): 100 * float(correct[dataset.y_test == c].mean()) for c in classes
         },
@@ -192,19 +193,25 @@ def measure(learner, dataset, right, seconds):
     }
 
 
+def accuracy_text(result):
+    """The accuracy on the test samples, "" where there are none."""
+    return "" if result["accuracy"] is None else f"accuracy {result['accuracy']:.2f} %"
+
+
 def result_lines(result):
     """What a person reads of a stream."""
     width = len(f"{result['samples']:,}")
     yield "test-then-train accuracy along the stream"
     for end, accuracy in result["curve"]:
         yield f"  to sample {end:{width},} {accuracy:6.1f} %  {'#' * round(accuracy / 2.5)}"
-    width = max(map(len, result["class_accuracy"]))
-    yield "accuracy of each class at the end, on the test samples"
+    width = max(map(len, result["class_accuracy"]), default=0)
+    if width:
+        yield "accuracy of each class at the end, on the test samples"
     for label, accuracy in result["class_accuracy"].items():
         yield f"  {label:{width}} {accuracy:6.1f} %"
     rate = result["samples"] / result["seconds"]
     yield (
-        f"accuracy {result['accuracy']:.2f} % of all test samples, online "
+        f"{accuracy_text(result) or 'none'} of all test samples, online "
         f"{result['online_accuracy']:.2f} %, {result['samples']:,} samples in "
         f"{result['seconds']:.1f} s ({rate:,.0f} a second)"
     )

@@ -131,7 +131,8 @@ def load(name, data_dir=None, named=True, download=True, label=None, raw=False, 
     named : if False, the bundled mnist-5k may stand in for an mnist that cannot be had
     download : bool
     label : the column of the classes of a .csv file
-    raw : samples of one's own file as they are, in float64, for a learner that standardizes
+    raw : samples of one's own file as they are, in float64, for a learner that standardizes;
+        "untested": even if they are too few to test on
     missing : with `raw`, whether values may be missing, and become NaN
 
     Returns

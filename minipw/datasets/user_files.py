@@ -36,6 +36,7 @@ UNNAMED = re.compile(r"(Unnamed: [0-9.]+)?")
 NOTHING = ("", "na", "n/a", "#n/a", "<na>", "nan", "-nan", "null", "none", "?")
 WORDS = {"true": 1.0, "false": 0.0, **dict.fromkeys(NOTHING, math.nan)}
 """What the words in a cell stand for, in small letters."""
+ONE_LABEL = "save one number a sample, as y.ravel() of one column, y.argmax(1) of one-hot rows"
 QUOTES = "close or remove the quotes"
 MISSING_CELL = "fill it in, or use `stream --missing` from the first file on"
 
@@ -112,7 +113,7 @@ def check_header(where, archive, key):
         require_channels_last(where, shape)
     else:
         count = archive.header(f"x_{key[2:] if key[0] == 'y' else key[5:]}").shape[0]
-        require(shape == (count,), where, f"has shape {shape} for {count} samples", SAVE)
+        require(shape == (count,), where, f"has shape {shape} for {count} samples", ONE_LABEL)
 
 
 def check_samples(where, x, raw, missing):
@@ -159,7 +160,8 @@ def from_csv(path, label, raw=False, missing=False):
     Classes are numbered in the order of their names, as numbers where all of them are.
 
     `label` names the column of the classes. With `raw`, features stay as they are, in
-    float64, a class may be too small to be tested, and a cell may be empty where it is `missing`.
+    float64, a class may be too small to be tested, all of them where it is "untested", and a
+    cell may be empty where it is `missing`.
     """
     x, texts, columns = read_csv(path, label, missing)
     names = sorted(sorted(set(texts)), key=class_order(texts))  # names of equal numbers by text
@@ -173,7 +175,7 @@ def from_csv(path, label, raw=False, missing=False):
         require(raw or rows.size >= TEST_EVERY, path, fault, advice)
         test[rows[TEST_EVERY - 1 :: TEST_EVERY]] = True
     fault = f"no class has {TEST_EVERY} samples, one of which would be for testing"
-    require(test.any(), path, fault, "give more")
+    require(test.any() or raw == "untested", path, fault, "give more")
     if not raw:
         mean, std = x[~test].mean(0), x[~test].std(0)
         std[std <= CONSTANT * np.abs(mean)] = 1

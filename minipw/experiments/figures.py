@@ -74,10 +74,10 @@ def plot_stream(result, path):
     left.step([0, *ends], [accuracies[0], *accuracies], color=COLORS[0])
     left.set(xlabel="samples learned", ylabel="test-then-train accuracy (%)", ylim=(0, 102))
     left.grid(alpha=0.3)
-    labels, values = zip(*result["class_accuracy"].items(), strict=True)
+    labels, values = list(result["class_accuracy"]), list(result["class_accuracy"].values())
     right.barh(range(len(labels)), values, color=COLORS[0])
     right.set(xlabel="accuracy at the end, on test samples (%)", ylabel="class", xlim=(0, 102))
-    shown = range(0, len(labels), -(-len(labels) // 25))  # no more names than fit
+    shown = range(0, len(labels), len(labels) // 25 + 1)  # no more names than fit
     right.set_yticks(shown, [plain(labels[n]) for n in shown])
     right.invert_yaxis()
     right.grid(axis="x", alpha=0.3)

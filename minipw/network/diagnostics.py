@@ -73,8 +73,8 @@ def unused_units(network, importance, rule):
     dict
         "units": H. "unread": units that are in no pair. "never_won": other units whose
         weights, or whose whole filter, have no importance because no step changed them;
-        None for SGD, which keeps no importance. A unit at the threshold of
-        k-WTA counts as a winner: it has a gradient.
+        None for SGD, which keeps no importance, and where no step changed any. A unit at the
+        threshold of k-WTA counts as a winner: it has a gradient.
     """
     units, pairs = network.architecture.units, network.pairs
     read = np.ones(units, bool)
@@ -86,7 +86,7 @@ def unused_units(network, importance, rule):
     idle = read & ~np.tile(changed, units // shape[-1])  # (H,); filters are the last axis
     return {
         "units": units,
-        "never_won": None if rule.name == "sgd" else int(idle.sum()),
+        "never_won": None if rule.name == "sgd" or not changed.any() else int(idle.sum()),
         "unread": int((~read).sum()),
     }
 

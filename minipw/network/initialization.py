@@ -60,7 +60,7 @@ def sample_pairs(rng, units, pair_weights, classes, sampling):
             f"use --pair-weights {exist // classes * classes} or fewer, or --pairs released"
         )
     elif exist == 0:
-        raise InputError("one unit before the head forms no pair: use at least 2")
+        raise InputError(f"{units} units before the head form no pair: use at least 2")
     else:
         repeats = -(-count // exist)
         flat = rng.permutation(np.repeat(np.arange(exist), repeats)[:count])

@@ -48,7 +48,7 @@ class OnlineClassifier(Learner):
     running_standardize : bool
         Subtract the mean and divide by the standard deviation of all samples so far, for
         each feature, or for each channel with a cnn. Sparse samples are only divided. Values
-        that are far off are cut before they count; `standardizer.cut` says how many.
+        that are far off do not count; `standardizer.cut` says how many.
     standardized_limit : float, above 0
         Standardized values are cut to plus or minus this.
     missing : bool

@@ -27,6 +27,7 @@ def state(learner):
         arrays |= zip(("counts", "G", "M"), map(to_host, learner.statistics.sums()), strict=True)
         if learner._solved is not None:  # whose lam may be that of fewer samples
             facts["lam"], facts["found_at"] = learner._solved.lam, learner._found_at
+            facts["freedom"] = learner._solved.freedom
             facts["asked"] = learner._asked
     if learner._ahead is not None:
         more, facts["ahead"] = state(learner._ahead)
@@ -54,7 +55,10 @@ def restore(kind, arrays, facts):
         learner.statistics = Statistics(*sums, facts["squares"])
         learner._early = Early(facts.get("early", ()))
         if "lam" in facts:
-            learner._solved = solve(learner.statistics, facts["lam"])
+            learner._solved = solved = solve(learner.statistics, facts["lam"])
+            if "freedom" in facts:  # older files do not say it; solving again estimates it anew
+                solved.freedom = facts["freedom"]
+                solved.refresh(learner.statistics)
             learner._found_at, learner._asked = facts["found_at"], facts.get("asked", False)
     if "ahead" in facts:
         own = {n.removeprefix("ahead/"): a for n, a in arrays.items() if n.startswith("ahead/")}

@@ -5,11 +5,13 @@ import numpy as np
 FIRST = 32
 """Samples that are kept, to begin with sums that a bad value among them does not spoil."""
 FAR = 5.0
-"""Deviations from the mean beyond which a value is cut before it enters the sums."""
-NARROWING = 0.98
+"""Deviations from the mean beyond which a value does not enter the sums."""
+NARROWING = 0.8
 """Per sample without a value that far, what is left of the room that such values made."""
 NORMAL = 1.4826
 """Deviations of a normal distribution in its median distance from the mean."""
+MANY = 0.1
+"""Share of values that far which are no longer a few bad ones; each value then counts once."""
 SMALLEST = 1e-200
 """The least unit that values are divided by: of smaller ones a square would be 0."""
 DIFFERING, ALIKE = 10, 20.0
@@ -29,9 +31,10 @@ class Standardizer:
     mean. Values are taken relative to the median of the first samples, in units of a typical
     difference from it, so neither a large offset nor a tiny scale loses digits.
 
-    A value further than `FAR` deviations from the mean is cut to there, so one bad value
-    moves the sums little. Each such value doubles how far the next may be, so a feature
-    whose scale changes for good is followed within some ten samples.
+    A value further than `FAR` deviations from the mean is left out of the sums, of the first
+    samples cut to there, so up to a tenth of bad values do little. Each such value doubles
+    how far the next may be, so a feature whose scale changes for good is followed within some
+    ten samples.
 
     Parameters
     ----------
@@ -53,7 +56,7 @@ class Standardizer:
         The median of the first samples, the median of what differs from it, and how many
         times `FAR` deviations a value may be away.
     cut : int
-        Values that were cut before they entered the sums.
+        Values that were cut, or did not enter the sums.
     """
 
     def __init__(self, features, limit, missing=False, centred=True):
@@ -93,9 +96,13 @@ class Standardizer:
         d = np.where(known > 0, x - self.origin, 0.0)
         away = np.abs(d)
         typical = _lower_median(away, known * (away > 0))
+        bound = FAR * NORMAL
+        far = ((away > bound * typical) * known).sum(0)
+        for k in np.flatnonzero(far > MANY * known.sum(0)):  # ties, as of a background
+            values = np.unique(away[known[:, k] > 0, k])
+            typical[k] = max(typical[k], values[len(values) // 2])
         self.unit = np.where(typical > 0, np.maximum(typical, SMALLEST), 1.0)
         d /= self.unit
-        bound = FAR * NORMAL
         self.cut = int((np.abs(d) > bound).sum())
         d = np.clip(d, -bound, bound)
         self.count = known.sum(0)
@@ -113,8 +120,9 @@ class Standardizer:
         times = np.minimum(far.sum(0), 60)
         if times.any():
             bound = bound * 2.0 ** np.maximum(times - 1, 0)
-            self.cut += int((np.abs(d - self.mean) > bound).sum())
-            d = np.clip(d, self.mean - bound, self.mean + bound)
+            cut = np.abs(d - self.mean) > bound
+            self.cut += int(cut.sum())
+            known, d = known & ~cut, np.where(cut, self.mean, d)
         narrower = np.maximum(self.room * NARROWING ** len(x), 1)
         self.room = np.where(times > 0, self.room * 2.0**times, narrower)
         count = known.sum(0).astype(np.float64)

@@ -76,10 +76,10 @@ def _values(x):
         return x
     if hasattr(x, "collect") and hasattr(x, "lazy"):
         raise InputError(f"X of type {type(x).__name__} holds no values yet: use X.collect()")
-    kinds = getattr(x, "dtypes", ()) if hasattr(x, "columns") else ()
-    for name, kind in zip(getattr(x, "columns", ()), kinds, strict=False):
-        if getattr(kind, "is_temporal", bool)():
-            raise InputError(f"X has times in column {name!r}: encode them as numbers first")
+    kinds = getattr(x, "dtypes", ())
+    for n, kind in enumerate(kinds if isinstance(kinds, Iterable) else ()):
+        if getattr(kind, "is_temporal", bool)():  # polars makes numbers of them
+            raise InputError(f"X has times in column {x.columns[n]!r}: encode them first")
     if _row_names(x) is not None:  # one sample
         if isinstance(x, Mapping) and any(map(np.ndim, x.values())):
             raise InputError("X is a dict of columns: use pandas.DataFrame(X)")

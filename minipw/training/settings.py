@@ -188,7 +188,7 @@ def resolve(
         source += "; given: " + ", ".join(flags)
     own_pairs = settings.pairs == "distinct" or (nearest and backbone not in nearest.split())
     if "pair_weights" not in given and head == "pairwise" and own_pairs:
-        # A default never asks for more pairs than there are.
+        # For networks of other sizes a default never asks for more pairs than there are.
         units = settings.architecture(dataset).units
         fitting = units * (units - 1) // 2 // dataset.classes * dataset.classes
         if fitting == 0:

@@ -112,6 +112,23 @@ def test_a_file_without_anything_to_test(command, tmp_path):
     assert status == 2 and "no class has 5 samples" in err
 
 
+def test_a_few_more_samples_for_a_model(command, wine, tmp_path):
+    model, few = tmp_path / "m.npz", tmp_path / "few.csv"
+    few.write_text("\n".join(Path(wine).read_text(encoding="utf-8").splitlines()[:5]))
+    stream = ("stream", "--label", "kind", "--head", "ridge")
+    assert command(*stream, wine, "--save-model", model)[0] == 0
+    status, out, _ = command("stream", few, "--label", "kind", "--load-model", model)
+    assert status == 0 and "4 samples in their own order, 0 others are for testing" in out
+    assert "none of all test samples, online 100.00 %, 4 samples" in out
+    load_model = ("--label", "kind", "--load-model", model)
+    figure = ("--plot", tmp_path / "p.png")
+    status, out, _ = command("stream", few, *load_model, "--json", *figure)
+    result = json.loads(out)
+    assert status == 0 and result["accuracy"] is None and result["online_accuracy"] == 100
+    status, out, _ = command("stream", few, *load_model, "--quiet")
+    assert (status, out) == (0, "online 100.00 %\n")
+
+
 def test_a_file_with_its_columns_in_another_order(command, flags, wine, tmp_path):
     model, other = tmp_path / "m.npz", tmp_path / "other.csv"
     assert command(*flags, "--save-model", model)[0] == 0

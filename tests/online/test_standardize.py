@@ -93,6 +93,32 @@ def test_a_bad_value_moves_the_sums_little(bad, rows):
     np.testing.assert_allclose(mean[1], x[:, 1].mean(), rtol=1e-12)
 
 
+@pytest.mark.parametrize("share", [0.02, 0.05, 0.1])
+@pytest.mark.parametrize("code", [-999.0, 1e6])
+def test_a_code_for_unknown_values_is_no_scale(share, code):
+    rng = np.random.default_rng(1)
+    x = rng.normal(7, 2, (3000, 1))
+    x[rng.random(3000) < share] = code
+    standardizer = fed(x, range(3000))
+    mean, deviation = moments(standardizer, standardizer.count)
+    assert abs(mean[0] - 7) < 0.7 and 1.5 < deviation[0] < 3.5
+
+
+def test_a_background_is_no_scale():
+    """Just under half of the values are 0: their median is 1, and most differ from it by 1."""
+    rng = np.random.default_rng(0)
+    x = rng.uniform(2, 255, (1000, 2)).round()
+    x[:490, 0], x[490:520, 0] = 0, 1
+    standardizer = Standardizer(2, 10.0)
+    standardizer.begin(x, np.ones(1000))
+    mean, deviation = moments(standardizer, standardizer.count)
+    np.testing.assert_allclose(mean, x.mean(0), rtol=1e-12)
+    np.testing.assert_allclose(deviation, x.std(0), rtol=1e-12)
+    x[rng.random(1000) < 0.15, 1] = -9999  # one code counts once, and the others' scale stays
+    standardizer.begin(x, np.ones(1000))
+    assert moments(standardizer, standardizer.count)[1][1] < 400
+
+
 @pytest.mark.parametrize("factor", [10.0, 1e3, 1e6])
 def test_a_new_scale_is_followed(factor):
     rng = np.random.default_rng(0)

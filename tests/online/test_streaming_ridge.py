@@ -210,6 +210,15 @@ def test_a_saved_learner_goes_on(tmp_path, samples):
     assert type(load(path)) is OnlineClassifier
 
 
+def test_a_saved_learner_of_many_features_predicts_as_before(tmp_path):
+    """Its degrees of freedom are an estimate, and follow samples that came since."""
+    learner = small(157, size=700)
+    learner.predict(X[:1])
+    learner.partial_fit(X[157:165], Y[157:165]).predict(X[:1])
+    learner.save(tmp_path / "m.npz")
+    assert_same(load(tmp_path / "m.npz"), learner, tolerance=1e-6)
+
+
 def test_images_sparse_samples_and_missing_values():
     images = datasets.load("mnist-5k")
     x, y = images.x_train[:600], images.y_train[:600]
