@@ -135,8 +135,6 @@ def settings_of_file(args, flags):
         values.pop("label", None)  # it belongs to the file's own data set
     if both.get("experiment") != "split":
         values.pop("multi_head", None)
-    if both.get("experiment") == "iid":
-        values.pop("blur", None)
     return values
 
 

@@ -10,6 +10,9 @@ from minipw.paper.released import PROTOCOLS, released_settings
 from minipw.parameters import CLOSED_FORM, OF_NETWORKS, WITHOUT_NETWORK
 from minipw.rules import Rule
 
+UNSAID = ""
+"""What must be said, but for what a head of `CLOSED_FORM` does not use."""
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -43,14 +46,14 @@ class Settings:
     dataset: str
     backbone: str
     head: str
-    rule: str
-    multi_head: bool
-    learning_rate: float
-    density: float | None
-    importance_lambda: float
-    batch_size: int
-    epochs: int
-    pair_weights: int | None
+    rule: str = UNSAID
+    multi_head: bool = UNSAID
+    learning_rate: float = UNSAID
+    density: float | None = UNSAID
+    importance_lambda: float = UNSAID
+    batch_size: int = UNSAID
+    epochs: int = UNSAID
+    pair_weights: int | None = UNSAID
     classes_per_task: int = 2
     tasks: int = 10
     pairs: str = "released"
@@ -64,7 +67,11 @@ class Settings:
     blur: float = 0.0
 
     def __post_init__(self):
-        for name, value in parameters.check(**vars(self)).items():
+        values = vars(self)
+        if self.head in CLOSED_FORM:
+            unsaid = {name: v for name, v in WITHOUT_NETWORK.items() if values[name] == UNSAID}
+            values = values | unsaid
+        for name, value in parameters.check(**values).items():
             object.__setattr__(self, name, value)
         self.learning_rule()  # refuses what the rule does
         if self.blur and self.epochs > 1:
@@ -93,7 +100,7 @@ class Settings:
         return Rule(self.rule, self.learning_rate, self.importance_lambda, self.smas_norm)
 
 
-DEFAULTS = {field.name: field.default for field in fields(Settings) if field.default is not MISSING}
+DEFAULTS = {f.name: f.default for f in fields(Settings) if f.default not in (MISSING, UNSAID)}
 
 
 def decisive(settings):

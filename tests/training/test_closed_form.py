@@ -10,14 +10,14 @@ from minipw import InputError
 from minipw.experiments.store import cell_key, run_key
 from minipw.network.feature_map import feature_map
 from minipw.paper.cells import OUTLINES
-from minipw.parameters import CLOSED_FORM, OF_NETWORKS
+from minipw.parameters import CLOSED_FORM, OF_NETWORKS, WITHOUT_NETWORK
 from minipw.training import closed_form_run
 from minipw.training.checkpoint import Checkpointer, Stopped
 from minipw.training.closed_form import HEADS, SHRINKAGE
 from minipw.training.closed_form_run import ClosedFormRun
 from minipw.training.record import fault
 from minipw.training.run import Run, begin, train
-from minipw.training.settings import resolve
+from minipw.training.settings import Settings, resolve
 from minipw.training.streams import seed_generators
 
 NAMES = {"experiment": "split", "head": "ridge", "backbone": "random-30"}
@@ -174,6 +174,14 @@ def test_settings_that_do_not_exist(data, change, message):
 def test_a_seed_is_a_whole_number(data, seed):
     with pytest.raises(InputError, match=r"^seed is "):
         begin(settings_for(data), seed, data)
+
+
+def test_settings_of_networks_need_not_be_said_of_a_closed_form():
+    words = {"experiment": "split", "dataset": "mnist", "multi_head": False}
+    said = Settings(**words, backbone="scales-7200", head="ridge")
+    assert said == Settings(**words, backbone="scales-7200", head="ridge", **WITHOUT_NETWORK)
+    with pytest.raises(InputError, match="rule is '': use adagrad, s-mas or sgd"):
+        Settings(**words, backbone="mlp-30-1", head="fc")
 
 
 def test_default_backbones(tiny_dataset):
