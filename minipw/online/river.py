@@ -51,7 +51,8 @@ class _OnlineClassifier(base.MiniBatchClassifier):
 
     def learn_many(self, X, y):
         """Learn the rows of a DataFrame in their order."""
-        self._learn(_records(X), y)
+        rows = _records(X)
+        self._learn(rows, as_labels(y, len(rows), self._learner.classes_))
 
     def flush(self):
         """Learn what waits: for a full batch, or to fix the features of the closed form."""
@@ -73,7 +74,6 @@ class _OnlineClassifier(base.MiniBatchClassifier):
         return pd.DataFrame(probabilities, X.index, self._learner.classes_)
 
     def _learn(self, samples, labels):
-        labels = as_labels(labels, len(samples), self._learner.classes_)
         begins = max(0, FIRST - len(self._first)) if self.absent == "zero" else 0
         for x, y in zip(samples[:begins], labels[:begins], strict=True):
             self._learn_rows([x], [y])
